@@ -1,0 +1,100 @@
+//! Schemas as a partition needs them: known at once, or on their way while the partition waits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidegate_codec::classify::{self, SchemaVerdict};
+use tidegate_codec::{CompiledSchema, RegistryError, SchemaRegistry};
+use tidegate_domain::Failure;
+use tidegate_pipeline::{Wake, events};
+use tracing::warn;
+
+/// What is known of a schema id now.
+pub(crate) enum Known {
+    /// The schema.
+    Schema(Arc<CompiledSchema>),
+    /// Events with this id can't be read, now or later.
+    Never(Failure),
+    /// It is being fetched; why it is not here yet.
+    NotYet(String),
+}
+
+/// The schemas of one shard.
+pub(crate) struct Schemas {
+    registry: SchemaRegistry,
+    runtime: tokio::runtime::Handle,
+    wake: Wake,
+    asked: Arc<Mutex<HashMap<u32, Asked>>>,
+}
+
+enum Asked {
+    Fetching,
+    Waits(String),
+    Failed(Failure, Instant),
+}
+
+/// How long a verdict against a schema id holds, before the registry is asked again.
+const FAILED_FOR: Duration = Duration::from_secs(60);
+
+impl Schemas {
+    pub(crate) fn new(registry: SchemaRegistry, runtime: tokio::runtime::Handle, wake: Wake) -> Self {
+        Self { registry, runtime, wake, asked: Arc::default() }
+    }
+
+    /// What is known of `id`. Asks the registry when nothing is, and wakes the shard when it has answered.
+    pub(crate) fn get(&self, id: u32) -> Known {
+        if let Some(schema) = self.registry.known(id) {
+            return Known::Schema(schema);
+        }
+        let mut asked = self.asked.lock();
+        let reason = match asked.get(&id) {
+            Some(Asked::Fetching) => return Known::NotYet(format!("schema {id} is being fetched")),
+            Some(Asked::Failed(failure, at)) if at.elapsed() < FAILED_FOR => return Known::Never(failure.clone()),
+            Some(Asked::Waits(reason)) => reason.clone(),
+            Some(Asked::Failed(..)) | None => format!("schema {id} is being fetched"),
+        };
+        asked.insert(id, Asked::Fetching);
+        drop(asked);
+        self.fetch(id);
+        Known::NotYet(reason)
+    }
+
+    fn fetch(&self, id: u32) {
+        let (registry, asked, wake) = (self.registry.clone(), self.asked.clone(), self.wake.clone());
+        self.runtime.spawn(async move {
+            let answer = registry.fetch(id).await;
+            let mut asked = asked.lock();
+            match answer {
+                Ok(_) => {
+                    asked.remove(&id);
+                }
+                Err(error) => {
+                    count(&error);
+                    let outcome = match classify::registry(&error, registry.unknown_schema_grace()) {
+                        SchemaVerdict::Wait => {
+                            warn!(id, %error, "the schema registry does not give a schema; its events wait");
+                            Asked::Waits(error.to_string())
+                        }
+                        SchemaVerdict::Fail(failure) => Asked::Failed(failure, Instant::now()),
+                    };
+                    asked.insert(id, outcome);
+                }
+            }
+            drop(asked);
+            wake.wake();
+        });
+    }
+}
+
+fn count(error: &RegistryError) {
+    let reason = match error {
+        RegistryError::Unreachable { .. } => "unreachable",
+        RegistryError::Unauthorized { .. } => "unauthorized",
+        RegistryError::UnknownId { .. } => "unknown_id",
+        RegistryError::Invalid { .. } => "invalid",
+        _ => "other",
+    };
+    metrics::counter!(events::REGISTRY_ERRORS, "reason" => reason).increment(1);
+}

@@ -1,0 +1,35 @@
+//! Retry: every delay topic of the pipeline, of all tiers and of any ladder, read by one group; each record goes on to its job topic
+//! when it is due. The waiting itself is [`tidegate_pipeline::delay`].
+#![deny(missing_docs)]
+
+use std::sync::Arc;
+
+use tidegate_kafka::Publisher;
+use tidegate_kafka::consumer::{Start, Subscription};
+use tidegate_pipeline::delay::{DelaySettings, DelayStage};
+use tidegate_service::group::{self, Member};
+use tidegate_service::{Process, ServiceError, wiring};
+
+/// Runs retry until shutdown is requested.
+pub async fn run(process: &Process) -> Result<(), ServiceError> {
+    let config = &process.config;
+    let names = wiring::names(config);
+    let heap_bytes = config.retry.heap_bytes.get();
+    let publisher = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    let settings = DelaySettings { names: names.clone(), ladder: wiring::ladder(config)?, heap_bytes };
+    let member = Member {
+        name: "retry".to_owned(),
+        subscription: Subscription {
+            group: names.retry_group(),
+            topics: vec![names.delay_pattern()],
+            start: Box::new(|_| Start::Earliest),
+            drain_deadline: config.consume.drain_deadline,
+        },
+        shards: config.consume.shards.get(),
+        // What waits is bounded by the heap; records that were handed on wait in the window for an older one to be due.
+        settings: wiring::shard(config, usize::MAX, usize::MAX),
+        shutdown_deadline: config.consume.shutdown_deadline,
+    };
+    let make = move |wake: &tidegate_pipeline::Wake| DelayStage::new(settings.clone(), publisher.clone(), wake);
+    group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
+}

@@ -1,0 +1,142 @@
+//! Running tiers: classes, handlers, marks and groups put together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_bootstrap::Config;
+use tidegate_bootstrap::config::{
+    Class as Configured, Handler as Configured_, OnConflict, Ordering as ConfiguredOrdering, Tier, TierName,
+};
+use tidegate_kafka::consumer::{Start, Subscription};
+use tidegate_kafka::{Publisher, SystemClock};
+use tidegate_pipeline::events::ClassMetrics;
+use tidegate_pipeline::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering, Ports};
+use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
+use tidegate_service::group::{self, Member};
+use tidegate_service::{Process, ServiceError, wiring};
+use tidegate_state::Marks;
+
+use crate::handler::Adapter;
+use crate::http::{self, Http};
+use crate::job::Events;
+use crate::log::Log;
+use crate::main_of::Registered;
+
+/// Runs the workers of `tiers` until shutdown is requested. `registered` are the handlers of classes with `handler.type = "rust"`.
+pub async fn run(
+    process: &Process,
+    tiers: &[TierName],
+    registered: &Registered,
+) -> Result<(), ServiceError> {
+    let config = &process.config;
+    let events = Arc::new(Events { registry: wiring::registry(config).ok(), limits: wiring::limits(config) });
+    let handlers = handlers(config, registered, &events)?;
+    let classes = classes(config)?;
+    let publisher: Arc<dyn RecordPublisher> = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    let mut running = Vec::new();
+    for name in tiers {
+        let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
+        let marks = open_marks(process, name, tier).await?;
+        let ports = Ports {
+            publisher: publisher.clone(),
+            marks,
+            handlers: handlers.clone(),
+            clock: Arc::new(SystemClock),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        running.push(run_tier(process, name, tier, ports, classes.clone()));
+    }
+    let results = futures_util::future::join_all(running).await;
+    results.into_iter().collect()
+}
+
+fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
+    let known: Vec<&str> = config.tiers.keys().map(TierName::as_str).collect();
+    ServiceError::Configuration(format!("there is no tier `{name}`; the configuration has: {}", known.join(", ")))
+}
+
+async fn run_tier(
+    process: &Process,
+    name: &TierName,
+    tier: &Tier,
+    ports: Ports,
+    classes: Arc<[Class]>,
+) -> Result<(), ServiceError> {
+    let config = &process.config;
+    let names = wiring::names(config);
+    let shards = config.consume.shards.get();
+    let settings = JobSettings {
+        names: names.clone(),
+        classes,
+        concurrency: tier.concurrency.get().div_ceil(shards),
+        belief: wiring::ladder(config)?.belief(),
+    };
+    let member = Member {
+        name: format!("worker {name}"),
+        subscription: Subscription {
+            group: names.worker_group(name.as_str()),
+            topics: vec![names.jobs(name.as_str()).as_str().to_owned()],
+            start: Box::new(|_| Start::Earliest),
+            drain_deadline: config.consume.drain_deadline,
+        },
+        shards,
+        settings: wiring::shard(config, tier.window_records.get(), tier.window_bytes.get()),
+        shutdown_deadline: config.consume.shutdown_deadline,
+    };
+    let make = move |wake: &tidegate_pipeline::Wake| JobStage::new(ports.clone(), settings.clone(), wake);
+    group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
+}
+
+fn classes(config: &Config) -> Result<Arc<[Class]>, ServiceError> {
+    let class = |class: &Configured| -> Result<Class, ServiceError> {
+        Ok(Class {
+            name: class.name.to_string(),
+            tier: class.tier.to_string(),
+            ladder: wiring::class_ladder(config, class)?,
+            max_attempts: class.max_attempts.get(),
+            max_age: class.max_age,
+            time_limit: class.time_limit,
+            ordering: match class.ordering {
+                ConfiguredOrdering::None => Ordering::None,
+                ConfiguredOrdering::Key => Ordering::Key,
+            },
+            on_conflict: match class.on_conflict {
+                OnConflict::Skip => Conflicts::Skip,
+                OnConflict::DeadLetter => Conflicts::DeadLetter,
+            },
+            metrics: ClassMetrics::of(class.name.as_str(), class.tier.as_str()),
+        })
+    };
+    config.classes.values().map(class).collect()
+}
+
+/// One handler for each class, in the order of the classes.
+fn handlers(
+    config: &Config,
+    registered: &Registered,
+    events: &Arc<Events>,
+) -> Result<Vec<Arc<dyn HandlerPort>>, ServiceError> {
+    let client = http::client()?;
+    let handler = |class: &Configured| -> Result<Arc<dyn HandlerPort>, ServiceError> {
+        Ok(match &class.handler {
+            Configured_::Http(http) => {
+                Arc::new(Adapter::new(Arc::new(Http::new(client.clone(), http)?), events.clone()))
+            }
+            Configured_::Log => Arc::new(Adapter::new(Arc::new(Log), events.clone())),
+            Configured_::Rust => registered.get(class.name.as_str(), events).ok_or_else(|| {
+                ServiceError::Configuration(format!(
+                    "class `{}` has handler.type = \"rust\" and this binary registers none for it: register it by \
+                     `Worker::new().handler(\"{0}\", …)`, or give the class another handler",
+                    class.name
+                ))
+            })?,
+        })
+    };
+    config.classes.values().map(handler).collect()
+}
+
+async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Arc<dyn MarkStore>, ServiceError> {
+    let _ = (process, name, tier, BTreeMap::<(), ()>::new(), Duration::ZERO, Marks::default);
+    todo!("the state crate's API")
+}

@@ -1,0 +1,342 @@
+//! Reads one TOML table setting by setting, and remembers every problem instead of stopping at the first.
+//!
+//! A key that no code asked for is unknown, so the code that reads a section is also the list of its keys:
+//! there is no second list to keep in step.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::str::FromStr;
+
+use toml::{Table, Value};
+
+use super::environment::{self, Overrides, Taken};
+use super::error::{InvalidValue, Problem};
+use super::suggestion::suggest;
+
+/// A value as it was given, before anything is known about it.
+#[derive(Debug)]
+pub(super) struct Raw {
+    pub(super) value: Value,
+    /// Set if the value comes from this variable: then it is text, whatever the setting needs.
+    pub(super) variable: Option<String>,
+}
+
+impl Raw {
+    pub(super) fn is_from_environment(&self) -> bool {
+        self.variable.is_some()
+    }
+}
+
+/// What all sections share.
+#[derive(Debug)]
+pub(super) struct Reader {
+    overrides: RefCell<Overrides>,
+    problems: RefCell<Vec<Problem>>,
+    /// Folded paths of all settings that were asked for.
+    known: RefCell<BTreeSet<String>>,
+}
+
+impl Reader {
+    pub(super) fn new(overrides: Overrides) -> Self {
+        Self { overrides: RefCell::new(overrides), problems: RefCell::default(), known: RefCell::default() }
+    }
+
+    /// Reads the whole document.
+    pub(super) fn document<T>(&self, table: Table, body: impl FnOnce(&Section<'_>) -> T) -> T {
+        read_section(Section { reader: self, path: Vec::new(), table, asked: RefCell::default() }, body)
+    }
+
+    pub(super) fn note(&self, path: String, invalid: InvalidValue) {
+        let InvalidValue { wrong, remedy } = invalid;
+        self.problems.borrow_mut().push(Problem { path, wrong, remedy });
+    }
+
+    /// Whether nothing was wrong so far: cross checks of half-read settings would only mislead.
+    pub(super) fn is_clean(&self) -> bool {
+        self.problems.borrow().is_empty()
+    }
+
+    /// All problems, after the overrides that matched no setting were added to them.
+    pub(super) fn finish(self) -> Vec<Problem> {
+        let known: Vec<String> =
+            self.known.into_inner().iter().map(|folded| environment::variable_name(folded)).collect();
+        let mut problems = self.problems.into_inner();
+        for (variable, _) in self.overrides.borrow().unused() {
+            let near =
+                super::suggestion::nearest(variable, &known.iter().map(String::as_str).collect::<Vec<_>>());
+            let remedy = near.map_or_else(
+                || "spell it TIDEGATE_SECTION__KEY after a setting that exists, or unset it".to_owned(),
+                |name| format!("did you mean {name}?"),
+            );
+            problems.push(Problem {
+                path: format!("environment variable {variable}"),
+                wrong: "it names no setting".to_owned(),
+                remedy,
+            });
+        }
+        problems
+    }
+}
+
+/// One table of the document, with its place.
+#[derive(Debug)]
+pub(super) struct Section<'r> {
+    reader: &'r Reader,
+    path: Vec<String>,
+    table: Table,
+    asked: RefCell<BTreeSet<String>>,
+}
+
+fn read_section<T>(section: Section<'_>, body: impl FnOnce(&Section<'_>) -> T) -> T {
+    let read = body(&section);
+    section.refuse_unknown_keys();
+    read
+}
+
+impl Section<'_> {
+    /// The value of a setting, or nothing if it is absent or wrong (which is then noted).
+    pub(super) fn optional<T>(
+        &self,
+        key: &str,
+        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
+    ) -> Option<T> {
+        let raw = self.take(key)?;
+        parse(&raw).map_err(|invalid| self.note_raw(key, &raw, invalid)).ok()
+    }
+
+    /// The value of a setting, or its default if it is absent.
+    pub(super) fn or<T>(
+        &self,
+        key: &str,
+        default: T,
+        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
+    ) -> T {
+        self.optional(key, parse).unwrap_or(default)
+    }
+
+    /// The value of a setting without a default. `remedy` says what to write if it is absent.
+    pub(super) fn required<T>(
+        &self,
+        key: &str,
+        remedy: &str,
+        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
+    ) -> Option<T> {
+        if !self.has(key) {
+            self.ask(key);
+            self.problem(key, "it is missing", remedy);
+            return None;
+        }
+        self.optional(key, parse)
+    }
+
+    /// A sub-table; an absent one is read as an empty one, so that its defaults apply.
+    pub(super) fn section<T>(&self, key: &str, body: impl FnOnce(&Section<'_>) -> T) -> T {
+        self.ask(key);
+        let table = self.table_at(key);
+        read_section(self.child(key.to_owned(), table), body)
+    }
+
+    /// A table of named tables. `defaults` are the names if the file gives none.
+    pub(super) fn each<K, T>(
+        &self,
+        key: &str,
+        defaults: &[&str],
+        mut body: impl FnMut(&K, &Section<'_>) -> Option<T>,
+    ) -> BTreeMap<K, T>
+    where
+        K: FromStr<Err = InvalidValue> + Ord,
+    {
+        self.ask(key);
+        let tables = self.child(key.to_owned(), self.table_at(key));
+        let mut read = BTreeMap::new();
+        for name in self.names(key, defaults) {
+            tables.ask(&name);
+            let entry = tables.child(name.clone(), tables.table_at(&name));
+            match name.parse::<K>() {
+                Err(invalid) => self.reader.note(display_path(&entry.path), invalid),
+                Ok(parsed) => {
+                    let value = read_section(entry, |section| body(&parsed, section));
+                    read.extend(value.map(|value| (parsed, value)));
+                }
+            }
+        }
+        read
+    }
+
+    /// The names in a table of named tables, whether or not their contents are right.
+    pub(super) fn names(&self, key: &str, defaults: &[&str]) -> Vec<String> {
+        match self.table.get(key).and_then(Value::as_table) {
+            Some(table) if !table.is_empty() => table.keys().cloned().collect(),
+            _ => defaults.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    /// An array of tables.
+    pub(super) fn list<T>(&self, key: &str, mut body: impl FnMut(&Section<'_>) -> Option<T>) -> Vec<T> {
+        self.ask(key);
+        let entries = match self.table.get(key) {
+            None => return Vec::new(),
+            Some(Value::Array(entries)) => entries,
+            Some(_) => {
+                self.problem(
+                    key,
+                    "it must be a list of tables",
+                    &format!("write [[{key}]] above each entry"),
+                );
+                return Vec::new();
+            }
+        };
+        let tables = entries.iter().enumerate().filter_map(|(index, entry)| match entry {
+            Value::Table(table) => {
+                read_section(self.child(format!("{key}[{index}]"), table.clone()), &mut body)
+            }
+            _ => {
+                self.problem(key, "its entries must be tables", &format!("write [[{key}]] above each entry"));
+                None
+            }
+        });
+        tables.collect()
+    }
+
+    /// A table with any keys. With `new_key`, variables may add keys: it spells one from the lower-case rest of a name.
+    /// Keys with dots may stand there without quotes, which TOML reads as nested tables.
+    pub(super) fn open<T>(
+        &self,
+        key: &str,
+        new_key: Option<fn(&str) -> String>,
+        parse: impl Fn(&str, &Raw) -> Result<T, InvalidValue>,
+    ) -> BTreeMap<String, T> {
+        self.ask(key);
+        let mut flat = Table::new();
+        flatten("", self.table_at(key), &mut flat);
+        let entries = self.child(key.to_owned(), flat);
+        let mut read = BTreeMap::new();
+        for name in entries.table.keys() {
+            read.extend(entries.optional(name, |raw| parse(name, raw)).map(|value| (name.clone(), value)));
+        }
+        let Some(new_key) = new_key else { return read };
+        let added = self.reader.overrides.borrow_mut().take_below(&entries.path);
+        for (rest, variable, value) in added {
+            let name = new_key(&rest);
+            let raw = Raw { value: Value::String(value), variable: Some(variable) };
+            match parse(&name, &raw) {
+                Ok(value) => drop(read.insert(name, value)),
+                Err(invalid) => entries.note_raw(&name, &raw, invalid),
+            }
+        }
+        read
+    }
+
+    /// Takes any further key for known: what they should be can't be told.
+    pub(super) fn tolerate_rest(&self) {
+        self.table.keys().for_each(|key| self.ask(key));
+    }
+
+    /// Whether the file or a variable gives this key, or anything below it.
+    pub(super) fn has(&self, key: &str) -> bool {
+        let path = self.path_of(key);
+        let overrides = self.reader.overrides.borrow();
+        self.table.contains_key(key) || overrides.names(&path) || overrides.any_below(&path)
+    }
+
+    /// Notes what is wrong with a setting of this section.
+    pub(super) fn problem(&self, key: &str, wrong: impl Into<String>, remedy: &str) {
+        self.reader.note(display_path(&self.path_of(key)), InvalidValue::new(wrong, remedy));
+    }
+
+    fn take(&self, key: &str) -> Option<Raw> {
+        self.ask(key);
+        let path = self.path_of(key);
+        self.reader.known.borrow_mut().insert(environment::fold_path(&path));
+        match self.reader.overrides.borrow_mut().take(&path) {
+            Taken::Value { variable, value } => {
+                return Some(Raw { value: Value::String(value), variable: Some(variable) });
+            }
+            Taken::Ambiguous { variable, other } => {
+                let wrong = format!("{variable} would set it and {other} alike");
+                self.problem(key, wrong, "unset the variable and set both in the file");
+            }
+            Taken::Nothing => {}
+        }
+        self.table.get(key).map(|value| Raw { value: value.clone(), variable: None })
+    }
+
+    fn note_raw(&self, key: &str, raw: &Raw, invalid: InvalidValue) {
+        let path = display_path(&self.path_of(key));
+        let place =
+            raw.variable.as_ref().map_or(path.clone(), |variable| format!("{path} (from {variable})"));
+        self.reader.note(place, invalid);
+    }
+
+    fn table_at(&self, key: &str) -> Table {
+        match self.table.get(key) {
+            None => Table::new(),
+            Some(Value::Table(table)) => table.clone(),
+            Some(other) => {
+                let wrong = format!("it must be a table, not {}", kind_of(other));
+                self.problem(key, wrong, &format!("write [{}]", display_path(&self.path_of(key))));
+                Table::new()
+            }
+        }
+    }
+
+    fn child(&self, name: String, table: Table) -> Section<'_> {
+        let path = self.path.iter().cloned().chain([name]).collect();
+        Section { reader: self.reader, path, table, asked: RefCell::default() }
+    }
+
+    fn ask(&self, key: &str) {
+        self.asked.borrow_mut().insert(key.to_owned());
+    }
+
+    fn path_of(&self, key: &str) -> Vec<String> {
+        self.path.iter().cloned().chain([key.to_owned()]).collect()
+    }
+
+    fn refuse_unknown_keys(&self) {
+        let asked = self.asked.borrow();
+        for (key, value) in self.table.iter().filter(|(key, _)| !asked.contains(*key)) {
+            let mut remedy = suggest(key, asked.iter().map(String::as_str));
+            if value.is_table() && self.path.len() == 2 && !remedy.starts_with("did") {
+                // `[sources.orders.v1]` is TOML for a table `v1` in a table `orders`.
+                remedy = format!(
+                    r#"if the dot belongs to the name, quote it: [{}."{}.{key}"]"#,
+                    self.path[0], self.path[1]
+                );
+            }
+            self.problem(key, "there is no such setting", &remedy);
+        }
+    }
+}
+
+fn flatten(prefix: &str, table: Table, flat: &mut Table) {
+    for (key, value) in table {
+        let name = if prefix.is_empty() { key } else { format!("{prefix}.{key}") };
+        match value {
+            Value::Table(nested) => flatten(&name, nested, flat),
+            value => drop(flat.insert(name, value)),
+        }
+    }
+}
+
+/// What a person calls this kind of value.
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "text",
+        Value::Integer(_) => "a whole number",
+        Value::Float(_) => "a fraction",
+        Value::Boolean(_) => "true or false",
+        Value::Datetime(_) => "a time",
+        Value::Array(_) => "a list",
+        Value::Table(_) => "a table",
+    }
+}
+
+/// A path as it would be written in the file.
+fn display_path(path: &[String]) -> String {
+    let quoted = path.iter().map(|segment| match segment.contains('.') {
+        true => format!("\"{segment}\""),
+        false => segment.clone(),
+    });
+    quoted.collect::<Vec<_>>().join(".")
+}

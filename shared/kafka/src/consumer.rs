@@ -1,0 +1,174 @@
+//! A group member: one event thread serves rebalances and callbacks, shards poll the queues of their partitions.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
+use rdkafka::error::KafkaError;
+use tidegate_domain::CommitPosition;
+use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::ports::{CommitError, OffsetCommitter};
+use tidegate_pipeline::shard::Control;
+use tokio::sync::{oneshot, watch};
+use tracing::{info, warn};
+
+pub use crate::context::ShardPort;
+use crate::context::{GroupContext, to_list};
+use crate::fatal::Fatal;
+pub use crate::offsets::Start;
+use crate::settings::{ConnectError, KafkaSettings};
+
+/// What a group member reads.
+pub struct Subscription {
+    /// The consumer group.
+    pub group: String,
+    /// Topics, or patterns that begin with `^`.
+    pub topics: Vec<String>,
+    /// Where the first start of the group begins, by topic.
+    pub start: Box<dyn Fn(&str) -> Start + Send + Sync>,
+    /// How long running jobs may take to end when partitions are given back.
+    pub drain_deadline: Duration,
+}
+
+impl std::fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Subscription").field("group", &self.group).field("topics", &self.topics).finish_non_exhaustive()
+    }
+}
+
+/// A member of a consumer group.
+pub struct GroupMember {
+    consumer: Arc<BaseConsumer<GroupContext>>,
+    leave: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+    left: oneshot::Receiver<()>,
+    shards: Vec<ShardPort>,
+}
+
+impl std::fmt::Debug for GroupMember {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupMember").field("shards", &self.shards.len()).finish_non_exhaustive()
+    }
+}
+
+/// How often the event thread looks whether it is to leave.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long leaving may take past the drain deadline.
+const LEAVE_GRACE: Duration = Duration::from_secs(10);
+
+impl GroupMember {
+    /// Joins the group; partitions come to `shards` as the group assigns them.
+    pub fn join(
+        settings: &KafkaSettings,
+        subscription: Subscription,
+        shards: Vec<ShardPort>,
+        fatal: Fatal,
+    ) -> Result<Self, ConnectError> {
+        let context = GroupContext {
+            shards: shards.clone(),
+            start: subscription.start,
+            drain_deadline: subscription.drain_deadline,
+            fatal: fatal.clone(),
+            consumer: OnceLock::new(),
+            owners: Mutex::new(BTreeMap::new()),
+            epoch: AtomicU64::new(1),
+            joined: watch::Sender::new(false),
+        };
+        let config = settings.consumer(&subscription.group);
+        let consumer =
+            BaseConsumer::from_config_and_context(&config, context).map_err(ConnectError::Configuration)?;
+        let consumer = Arc::new(consumer);
+        // Set once, here: the callbacks need the consumer as a shared one.
+        let _first = consumer.context().consumer.set(Arc::downgrade(&consumer));
+        let topics: Vec<&str> = subscription.topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(ConnectError::Configuration)?;
+        let leave = Arc::new(AtomicBool::new(false));
+        let (tell, left) = oneshot::channel();
+        let thread = {
+            let (consumer, leave, deadline) = (consumer.clone(), leave.clone(), subscription.drain_deadline);
+            std::thread::Builder::new()
+                .name("kafka-events".to_owned())
+                .spawn(move || {
+                    serve(&consumer, &leave, deadline, &fatal);
+                    // Nobody listens when the member was dropped without leaving.
+                    let _heard = tell.send(());
+                })
+                .map_err(|error| ConnectError::Configuration(KafkaError::ClientCreation(error.to_string())))?
+        };
+        Ok(Self { consumer, leave, thread, left, shards })
+    }
+
+    /// Commits positions for the shards.
+    pub fn committer(&self) -> Arc<dyn OffsetCommitter> {
+        Arc::new(Committer(self.consumer.clone()))
+    }
+
+    /// Turns true when the group has accepted this member, with or without partitions.
+    pub fn joined(&self) -> watch::Receiver<bool> {
+        self.consumer.context().joined.subscribe()
+    }
+
+    /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards.
+    pub async fn leave(self) {
+        self.leave.store(true, Ordering::Release);
+        if self.left.await.is_err() {
+            warn!("the event thread ended by itself");
+        }
+        for shard in &self.shards {
+            shard.control.push(Control::Stop);
+        }
+        let thread = self.thread;
+        if tokio::task::spawn_blocking(move || thread.join()).await.is_err() {
+            warn!("the event thread could not be joined");
+        }
+        // The last reference closes the consumer, which blocks for a moment.
+        let consumer = self.consumer;
+        if tokio::task::spawn_blocking(move || drop(consumer)).await.is_err() {
+            warn!("closing the consumer failed");
+        }
+    }
+}
+
+fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, fatal: &Fatal) {
+    while !leave.load(Ordering::Acquire) {
+        poll(consumer, fatal);
+    }
+    consumer.unsubscribe();
+    let deadline = Instant::now() + drain + LEAVE_GRACE;
+    while owns_any(consumer) {
+        if Instant::now() > deadline {
+            warn!("leaving takes too long; the group takes the partitions back when the session times out");
+            return;
+        }
+        poll(consumer, fatal);
+    }
+    info!("left the group");
+}
+
+fn owns_any(consumer: &BaseConsumer<GroupContext>) -> bool {
+    !consumer.context().owners.lock().is_empty() || consumer.assignment().is_ok_and(|a| a.count() > 0)
+}
+
+fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
+    match consumer.poll(LOOK) {
+        None => {}
+        Some(Ok(_)) => fatal.report("a record came outside its partition's queue; it was not committed and comes again"),
+        Some(Err(KafkaError::MessageConsumptionFatal(code))) => fatal.report(&format!("the consumer failed: {code}")),
+        Some(Err(error)) => warn!(%error, "the consumer reports an error"),
+    }
+}
+
+struct Committer(Arc<BaseConsumer<GroupContext>>);
+
+impl OffsetCommitter for Committer {
+    fn commit(&self, positions: &[(TopicPartition, CommitPosition)]) -> Result<(), CommitError> {
+        to_list(positions)
+            .and_then(|list| self.0.commit(&list, CommitMode::Async))
+            .map_err(|error| CommitError(error.to_string()))
+    }
+}

@@ -1,0 +1,235 @@
+//! What librdkafka calls back: rebalances, commits, errors.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rdkafka::ClientContext;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::statistics::Statistics;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaRespErr;
+use tidegate_domain::{AssignmentEpoch, CommitPosition, Partition, Topic};
+use tidegate_pipeline::shard::Control;
+use tidegate_pipeline::stage::Slot;
+use tidegate_pipeline::{Inbox, TopicPartition, Wake, events};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use crate::fatal::Fatal;
+use crate::native::PartitionQueue;
+use crate::offsets::{self, Start};
+use crate::source::PartitionSource;
+
+/// Where one shard is reached.
+#[derive(Clone, Debug)]
+pub struct ShardPort {
+    /// Its control inbox.
+    pub control: Arc<Inbox<Control>>,
+    /// Wakes it.
+    pub wake: Wake,
+}
+
+pub(crate) struct GroupContext {
+    pub(crate) shards: Vec<ShardPort>,
+    pub(crate) start: Box<dyn Fn(&str) -> Start + Send + Sync>,
+    pub(crate) drain_deadline: Duration,
+    pub(crate) fatal: Fatal,
+    pub(crate) consumer: OnceLock<Weak<BaseConsumer<GroupContext>>>,
+    /// Which shard has which partition.
+    pub(crate) owners: Mutex<BTreeMap<TopicPartition, usize>>,
+    pub(crate) epoch: AtomicU64,
+    pub(crate) joined: watch::Sender<bool>,
+}
+
+/// How long after the drain deadline a shard may take to answer, before it counts as hanging.
+const ANSWER_GRACE: Duration = Duration::from_secs(5);
+
+impl ClientContext for GroupContext {
+    fn error(&self, error: KafkaError, reason: &str) {
+        log_client_error("consumer", &error, reason);
+        if error.rdkafka_error_code() == Some(Code::Fatal) {
+            self.fatal.report(reason);
+        }
+    }
+
+    fn stats(&self, _statistics: Statistics) {}
+}
+
+impl ConsumerContext for GroupContext {
+    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+        let result = match event {
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, partitions),
+            _ if consumer.assignment_lost() => self.lose(consumer, partitions),
+            _ => self.revoke(consumer, partitions),
+        };
+        if let Err(error) = result {
+            self.fatal.report(&format!("a rebalance failed: {error}"));
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        match result {
+            Ok(()) | Err(KafkaError::ConsumerCommit(Code::NoOffset)) => {}
+            Err(error) => {
+                metrics::counter!(events::COMMIT_ERRORS).increment(1);
+                warn!(%error, partitions = offsets.count(), "a commit was refused; a later one covers it, or the next owner sees the records again");
+            }
+        }
+    }
+}
+
+impl GroupContext {
+    fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
+        self.joined.send_replace(true);
+        if partitions.count() == 0 {
+            return consumer.incremental_assign(partitions);
+        }
+        if let Err(error) = offsets::resolve(consumer, partitions, &self.start) {
+            // A guess could pass over events. The process ends, and its restart asks again.
+            return Err(error);
+        }
+        let Some(shared) = self.consumer.get().and_then(Weak::upgrade) else {
+            return Err(KafkaError::Subscription("the consumer is closing".to_owned()));
+        };
+        // Split before assign: what is fetched goes to the partition's own queue from the first record on.
+        let sources = self.split(&shared, partitions);
+        consumer.incremental_assign(partitions)?;
+        for (shard, control) in sources {
+            self.shards[shard].control.push(control);
+        }
+        Ok(())
+    }
+
+    fn split(
+        &self,
+        consumer: &Arc<BaseConsumer<Self>>,
+        partitions: &TopicPartitionList,
+    ) -> Vec<(usize, Control)> {
+        let mut owners = self.owners.lock();
+        let mut sources = Vec::new();
+        for element in partitions.elements() {
+            let partition = topic_partition(element.topic(), element.partition());
+            let shard = self.least_loaded(&owners);
+            let wake = self.shards[shard].wake.clone();
+            let Some(queue) = PartitionQueue::split(consumer.clone(), element.topic(), element.partition(), wake) else {
+                self.fatal.report(&format!("the queue of {partition} can't be split"));
+                continue;
+            };
+            info!(%partition, offset = ?element.offset(), shard, "assigned");
+            owners.insert(partition.clone(), shard);
+            let slot = Slot(AssignmentEpoch(self.epoch.fetch_add(1, Ordering::Relaxed)));
+            let source = Box::new(PartitionSource::new(queue, partition.clone()));
+            sources.push((shard, Control::Assigned { slot, partition, source }));
+        }
+        sources
+    }
+
+    fn least_loaded(&self, owners: &BTreeMap<TopicPartition, usize>) -> usize {
+        let load = |shard: &usize| owners.values().filter(|&owner| owner == shard).count();
+        (0..self.shards.len()).min_by_key(load).unwrap_or(0)
+    }
+
+    /// The partitions of `list` by the shard that has them; the shards forget them.
+    fn disown(&self, list: &TopicPartitionList) -> BTreeMap<usize, Vec<TopicPartition>> {
+        let mut owners = self.owners.lock();
+        let mut by_shard: BTreeMap<usize, Vec<TopicPartition>> = BTreeMap::new();
+        for element in list.elements() {
+            let partition = topic_partition(element.topic(), element.partition());
+            if let Some(shard) = owners.remove(&partition) {
+                by_shard.entry(shard).or_default().push(partition);
+            }
+        }
+        by_shard
+    }
+
+    /// Kept partitions go on meanwhile: only this thread waits, while heartbeats go on in librdkafka's.
+    fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+        let deadline = Instant::now() + self.drain_deadline;
+        let mut answers = Vec::new();
+        for (shard, partitions) in self.disown(partitions) {
+            info!(shard, ?partitions, "revoked; what runs may end");
+            let (reply, answer) = oneshot::channel();
+            self.shards[shard].control.push(Control::Revoke { partitions, deadline, reply });
+            answers.push(answer);
+        }
+        let mut positions = Vec::new();
+        for answer in answers {
+            positions.extend(self.await_answer(answer, deadline + ANSWER_GRACE).unwrap_or_default());
+        }
+        if !positions.is_empty() && !consumer.assignment_lost() {
+            self.commit_last(consumer, &positions);
+        }
+        consumer.incremental_unassign(partitions)
+    }
+
+    fn commit_last(&self, consumer: &BaseConsumer<Self>, positions: &[(TopicPartition, CommitPosition)]) {
+        match to_list(positions).and_then(|list| consumer.commit(&list, CommitMode::Sync)) {
+            Ok(()) => debug!(?positions, "committed before giving back"),
+            Err(error) => {
+                metrics::counter!(events::COMMIT_ERRORS).increment(1);
+                warn!(%error, "the last commit failed; the next owner sees settled records again, and their marks skip them");
+            }
+        }
+    }
+
+    fn lose(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
+        let mut answers = Vec::new();
+        for (shard, partitions) in self.disown(partitions) {
+            warn!(shard, ?partitions, "lost: another process may own them already; nothing is committed");
+            let (reply, answer) = oneshot::channel();
+            self.shards[shard].control.push(Control::Lost { partitions, reply });
+            answers.push(answer);
+        }
+        for answer in answers {
+            self.await_answer(answer, Instant::now() + ANSWER_GRACE);
+        }
+        consumer.incremental_unassign(partitions)
+    }
+
+    fn await_answer<T>(&self, mut answer: oneshot::Receiver<T>, deadline: Instant) -> Option<T> {
+        loop {
+            match answer.try_recv() {
+                Ok(answer) => return Some(answer),
+                Err(oneshot::error::TryRecvError::Closed) => {
+                    self.fatal.report("a shard ended while it had partitions");
+                    return None;
+                }
+                Err(oneshot::error::TryRecvError::Empty) if Instant::now() > deadline => {
+                    self.fatal.report("a shard hangs: a handler blocks its thread");
+                    return None;
+                }
+                Err(oneshot::error::TryRecvError::Empty) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+}
+
+pub(crate) fn topic_partition(topic: &str, partition: i32) -> TopicPartition {
+    TopicPartition { topic: Topic::new(topic), partition: Partition(partition) }
+}
+
+pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaResult<TopicPartitionList> {
+    let mut list = TopicPartitionList::with_capacity(positions.len());
+    for (at, position) in positions {
+        list.add_partition_offset(at.topic.as_str(), at.partition.0, Offset::Offset(position.0))?;
+    }
+    Ok(list)
+}
+
+/// Broker trouble heals by itself and is told once in a while; the rest needs a person.
+pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
+    match error.rdkafka_error_code() {
+        Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve) => {
+            warn!(role, reason, "a broker can't be reached; the client goes on trying");
+        }
+        Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL) => {
+            error!(role, reason, "the broker refuses this client; check `[kafka.properties]`");
+        }
+        _ => warn!(role, %error, reason, "the Kafka client reports an error"),
+    }
+}

@@ -1,0 +1,24 @@
+//! Kafka behind the ports of `pipeline`, by librdkafka.
+//!
+//! [`consumer`]: an event thread serves rebalances, shards poll the split queue of each of their partitions. [`publisher`]: an
+//! idempotent producer whose delivery reports come back as acknowledgements. [`topics`]: what `topics apply` and `check` need, and
+//! the configuration that must not drift. This crate alone names rdkafka.
+#![deny(missing_docs)]
+
+mod classify;
+mod clock;
+pub mod consumer;
+mod context;
+mod fatal;
+mod native;
+mod offsets;
+pub mod publisher;
+mod settings;
+pub mod single;
+mod source;
+pub mod topics;
+
+pub use clock::SystemClock;
+pub use fatal::Fatal;
+pub use publisher::Publisher;
+pub use settings::{ConnectError, KafkaSettings};

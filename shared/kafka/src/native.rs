@@ -1,0 +1,246 @@
+//! Calls to librdkafka that its Rust crate has no safe way for: batches from a split partition queue, header names that are
+//! no UTF-8 (the crate panics on them), and cached watermarks.
+#![allow(unsafe_code, reason = "the calls are documented with why each is sound")]
+
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use rdkafka::bindings as sys;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::types::RDKafkaRespErr;
+use tidegate_domain::{CommitPosition, Offset, UnixMillis};
+use tidegate_pipeline::record::OutboundRecord;
+use tidegate_pipeline::{Record, RecordBuilder, Wake};
+
+/// The queue of one partition, split from its consumer's. Keeps the consumer alive.
+pub(crate) struct PartitionQueue<C: ConsumerContext> {
+    consumer: Arc<BaseConsumer<C>>,
+    queue: *mut sys::rd_kafka_queue_t,
+    topic: CString,
+    partition: i32,
+    wake: Box<Wake>,
+    messages: Vec<*mut sys::rd_kafka_message_t>,
+}
+
+// SAFETY: librdkafka's queues may be used from any thread; the raw messages live within one call of `take` only.
+unsafe impl<C: ConsumerContext> Send for PartitionQueue<C> {}
+
+/// An error that stands in the queue in place of a record.
+#[derive(Debug)]
+pub(crate) struct QueueError {
+    pub(crate) code: RDKafkaErrorCode,
+    pub(crate) message: String,
+}
+
+unsafe extern "C" fn became_nonempty(_: *mut sys::rd_kafka_t, wake: *mut c_void) {
+    // SAFETY: the pointer is the `Box<Wake>` of the queue, which disables this callback before it frees the box.
+    let wake = unsafe { &*wake.cast::<Wake>() };
+    wake.wake();
+}
+
+impl<C: ConsumerContext> PartitionQueue<C> {
+    /// Splits the partition's queue. Must be called before the partition is assigned: what was fetched before goes elsewhere.
+    pub(crate) fn split(consumer: Arc<BaseConsumer<C>>, topic: &str, partition: i32, wake: Wake) -> Option<Self> {
+        let topic = CString::new(topic).ok()?;
+        let wake = Box::new(wake);
+        // SAFETY: the client lives as long as `consumer`; the queue is ours to destroy; forwarding to null keeps its records here;
+        // the callback's pointer stays valid until `drop` disables the callback.
+        let queue = unsafe {
+            let queue = sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), partition);
+            if queue.is_null() {
+                return None;
+            }
+            sys::rd_kafka_queue_forward(queue, ptr::null_mut());
+            let opaque = ptr::from_ref::<Wake>(&wake).cast_mut().cast::<c_void>();
+            sys::rd_kafka_queue_cb_event_enable(queue, Some(became_nonempty), opaque);
+            queue
+        };
+        Some(Self { consumer, queue, topic, partition, wake, messages: Vec::new() })
+    }
+
+    pub(crate) fn consumer(&self) -> &Arc<BaseConsumer<C>> {
+        &self.consumer
+    }
+
+    /// Takes at most `max` entries that are at hand; returns how many there were. An error ends the batch: what came before it is
+    /// in `into`.
+    pub(crate) fn take(&mut self, max: usize, into: &mut Vec<Record>) -> (usize, Option<QueueError>) {
+        self.messages.clear();
+        self.messages.resize(max, ptr::null_mut());
+        // SAFETY: the array has room for `max` pointers; with a timeout of 0 the call does not wait.
+        let taken = unsafe { sys::rd_kafka_consume_batch_queue(self.queue, 0, self.messages.as_mut_ptr(), max) };
+        let taken = usize::try_from(taken).unwrap_or(0);
+        let mut failed = None;
+        for &message in &self.messages[..taken] {
+            // SAFETY: librdkafka filled the first `taken` places with messages that are ours until destroyed; each is read and
+            // destroyed once, here.
+            unsafe {
+                match (*message).err {
+                    RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => into.push(record(message)),
+                    error => failed = Some(queue_error(error, message)),
+                }
+                sys::rd_kafka_message_destroy(message);
+            }
+        }
+        (taken, failed)
+    }
+
+    /// The high watermark as of the last fetch; asks nobody.
+    pub(crate) fn high_watermark(&self) -> Option<CommitPosition> {
+        let (mut low, mut high) = (0, 0);
+        // SAFETY: client and topic outlive the call, which only reads what the client has cached.
+        let result = unsafe {
+            let client = self.consumer.client().native_ptr();
+            sys::rd_kafka_get_watermark_offsets(client, self.topic.as_ptr(), self.partition, &raw mut low, &raw mut high)
+        };
+        (result == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(CommitPosition(high))
+    }
+}
+
+impl<C: ConsumerContext> Drop for PartitionQueue<C> {
+    fn drop(&mut self) {
+        // SAFETY: the queue is ours and was not destroyed; without the callback nothing uses `wake` any more.
+        unsafe {
+            sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut());
+            sys::rd_kafka_queue_destroy(self.queue);
+        }
+        self.wake.wake();
+    }
+}
+
+/// Copies a message.
+///
+/// # Safety
+/// `message` must be a message without error that librdkafka handed out and that is not destroyed.
+unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
+    // SAFETY: by this function's contract; lengths and pointers of a message belong together.
+    unsafe {
+        let m = &*message;
+        let (key, value) = (bytes(m.key, m.key_len), bytes(m.payload, m.len));
+        let mut kind = sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+        let timestamp = sys::rd_kafka_message_timestamp(message, &raw mut kind);
+        let timestamp = (timestamp >= 0).then_some(UnixMillis(timestamp));
+        let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, HEADERS_HINT);
+        let mut headers = ptr::null_mut();
+        if sys::rd_kafka_message_headers(message, &raw mut headers) == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            copy_headers(headers, &mut builder);
+        }
+        builder.build()
+    }
+}
+
+/// About how long the headers of a job are.
+const HEADERS_HINT: usize = 320;
+
+/// # Safety
+/// `headers` must belong to a message that is not destroyed.
+unsafe fn copy_headers(headers: *const sys::rd_kafka_headers_t, builder: &mut RecordBuilder) {
+    for place in 0.. {
+        let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
+        // SAFETY: by this function's contract; a place past the end gives an error.
+        let found = unsafe {
+            sys::rd_kafka_header_get_all(headers, place, &raw mut name, &raw mut value, &raw mut size)
+        };
+        if found != RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return;
+        }
+        // SAFETY: names are zero-terminated, and a value has `size` bytes.
+        unsafe { builder.header(CStr::from_ptr(name).to_bytes(), bytes(value.cast_mut(), size)) };
+    }
+}
+
+/// # Safety
+/// `start` must be null, or point to `len` bytes that live for `'a`.
+unsafe fn bytes<'a>(start: *mut c_void, len: usize) -> Option<&'a [u8]> {
+    if start.is_null() {
+        return None;
+    }
+    // SAFETY: by this function's contract.
+    Some(unsafe { std::slice::from_raw_parts(start.cast::<u8>(), len) })
+}
+
+/// # Safety
+/// `message` must be a message with an error that is not destroyed.
+unsafe fn queue_error(error: RDKafkaRespErr, message: *mut sys::rd_kafka_message_t) -> QueueError {
+    let code = RDKafkaErrorCode::from(error);
+    // SAFETY: by this function's contract; an error's payload is its text, when it has one.
+    let text = unsafe { bytes((*message).payload, (*message).len) };
+    let message = match text {
+        Some(text) => String::from_utf8_lossy(text).into_owned(),
+        None => code.to_string(),
+    };
+    QueueError { code, message }
+}
+
+/// Hands a record to the producer, which copies it. `opaque` comes back with the delivery report, or from here with the error.
+///
+/// # Safety
+/// `client` must be a producer that lives through the call.
+pub(crate) unsafe fn produce(
+    client: *mut sys::rd_kafka_t,
+    record: &OutboundRecord<'_>,
+    opaque: *mut c_void,
+) -> Result<(), RDKafkaErrorCode> {
+    let topic = CString::new(record.topic.as_str()).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
+    let (value, value_len) = parts(record.value);
+    let (key, key_len) = parts(record.key);
+    // SAFETY: all pointers live through the call, and `RD_KAFKA_MSG_F_COPY` makes the producer copy key and value; the headers are
+    // the producer's when it takes the record, and ours to destroy when it does not.
+    unsafe {
+        let headers = native_headers(record);
+        let error = sys::rd_kafka_producev(
+            client,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_TOPIC,
+            topic.as_ptr(),
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_PARTITION,
+            record.partition.map_or(-1, |partition| partition.0),
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_MSGFLAGS,
+            sys::RD_KAFKA_MSG_F_COPY,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_VALUE,
+            value,
+            value_len,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_KEY,
+            key,
+            key_len,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_OPAQUE,
+            opaque,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_HEADERS,
+            headers,
+            sys::rd_kafka_vtype_t::RD_KAFKA_VTYPE_END,
+        );
+        if error == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+            return Ok(());
+        }
+        sys::rd_kafka_headers_destroy(headers);
+        Err(error.into())
+    }
+}
+
+fn parts(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
+    match bytes {
+        None => (ptr::null_mut(), 0),
+        Some(bytes) => (bytes.as_ptr().cast_mut().cast(), bytes.len()),
+    }
+}
+
+/// # Safety
+/// The caller owns the headers and must destroy them or hand them to a producer.
+unsafe fn native_headers(record: &OutboundRecord<'_>) -> *mut sys::rd_kafka_headers_t {
+    // SAFETY: names and values are copied, with the lengths given.
+    unsafe {
+        let headers = sys::rd_kafka_headers_new(record.headers.len());
+        for (name, value) in record.headers {
+            let (value, value_len) = parts(*value);
+            sys::rd_kafka_header_add(
+                headers,
+                name.as_ptr().cast::<c_char>(),
+                name.len().cast_signed(),
+                value,
+                value_len.cast_signed(),
+            );
+        }
+        headers
+    }
+}

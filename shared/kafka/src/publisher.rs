@@ -1,0 +1,126 @@
+//! Publishing: an idempotent producer whose delivery reports come back as acknowledgements, with a bound on what is in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rdkafka::ClientContext;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::KafkaError;
+use rdkafka::message::DeliveryResult;
+use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
+use rdkafka::util::IntoOpaque;
+use tidegate_pipeline::Inbox;
+use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
+use tidegate_pipeline::record::OutboundRecord;
+
+use crate::classify::{publish_error, publish_failure};
+use crate::context::log_client_error;
+use crate::fatal::Fatal;
+use crate::settings::{ConnectError, KafkaSettings};
+
+/// How many records may be on their way; below librdkafka's own bound, so that it never has to refuse one.
+const IN_FLIGHT: usize = 100_000;
+
+/// Where a delivery report goes.
+struct Report {
+    ticket: Ticket,
+    inbox: Arc<Inbox<Delivery>>,
+}
+
+struct Context {
+    in_flight: AtomicUsize,
+    fatal: Fatal,
+}
+
+impl ClientContext for Context {
+    fn error(&self, error: KafkaError, reason: &str) {
+        log_client_error("producer", &error, reason);
+    }
+}
+
+impl ProducerContext for Context {
+    type DeliveryOpaque = Box<Report>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        let result = match result {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(publish_failure(error)),
+        };
+        if let Err(PublishError::Fatal(reason)) = &result {
+            self.fatal.report(reason);
+        }
+        report.inbox.push((report.ticket, result));
+    }
+}
+
+/// Publishes records; see [`RecordPublisher`].
+pub struct Publisher {
+    producer: ThreadedProducer<Context>,
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let in_flight = self.producer.context().in_flight.load(Ordering::Relaxed);
+        f.debug_struct("Publisher").field("in_flight", &in_flight).finish_non_exhaustive()
+    }
+}
+
+impl Publisher {
+    /// A producer; it connects by itself, now or later.
+    pub fn new(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
+        let context = Context { in_flight: AtomicUsize::new(0), fatal };
+        let producer = ThreadedProducer::from_config_and_context(&settings.producer(), context)
+            .map_err(ConnectError::Configuration)?;
+        Ok(Self { producer })
+    }
+
+    /// Waits until everything that was handed over is reported, at most this long; true when it is.
+    pub fn flush(&self, at_most: Duration) -> bool {
+        self.producer.flush(at_most).is_ok()
+    }
+}
+
+impl RecordPublisher for Publisher {
+    fn publish(
+        &self,
+        record: &OutboundRecord<'_>,
+        ticket: Ticket,
+        inbox: &Arc<Inbox<Delivery>>,
+    ) -> Result<(), PublishError> {
+        let context = self.producer.context();
+        if context.in_flight.fetch_add(1, Ordering::Relaxed) >= IN_FLIGHT {
+            context.in_flight.fetch_sub(1, Ordering::Relaxed);
+            return Err(PublishError::Full);
+        }
+        let report = Box::new(Report { ticket, inbox: inbox.clone() });
+        match send(&self.producer, record, report) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                context.in_flight.fetch_sub(1, Ordering::Relaxed);
+                if let PublishError::Fatal(reason) = &error {
+                    context.fatal.report(reason);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+#[allow(unsafe_code, reason = "the crate's own `send` takes no header names but UTF-8, and copies more")]
+fn send(
+    producer: &ThreadedProducer<Context>,
+    record: &OutboundRecord<'_>,
+    report: Box<Report>,
+) -> Result<(), PublishError> {
+    let opaque = report.into_ptr();
+    // SAFETY: the producer lives through the call; `opaque` is what its context turns back into a `Box<Report>`, once: with the
+    // delivery report when the record was taken, here when it was not.
+    unsafe {
+        crate::native::produce(producer.client().native_ptr(), record, opaque).map_err(|code| {
+            drop(Box::<Report>::from_ptr(opaque));
+            publish_error(code)
+        })
+    }
+}

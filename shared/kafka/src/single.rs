@@ -1,0 +1,113 @@
+//! Reading and writing outside a consumer group: for tools and start-up checks. Everything here blocks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rdkafka::config::FromClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use tidegate_domain::Partition;
+use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
+use tidegate_pipeline::record::OutboundRecord;
+use tidegate_pipeline::{Inbox, Record, Wake};
+
+use crate::native::PartitionQueue;
+use crate::publisher::Publisher;
+use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
+use crate::topics::TopicError;
+
+/// A record, and the partition that it was read from.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// The partition.
+    pub partition: Partition,
+    /// The record.
+    pub record: Record,
+}
+
+/// Reads a topic from its beginning to the end that it has now, and hands each record to `each` until that says to stop.
+pub fn read_topic(
+    settings: &KafkaSettings,
+    topic: &str,
+    mut each: impl FnMut(Found) -> std::ops::ControlFlow<()>,
+) -> Result<(), TopicError> {
+    let mut config = settings.consumer("tidegate-reader");
+    config.set("auto.offset.reset", "earliest");
+    let consumer: BaseConsumer<DefaultConsumerContext> =
+        BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?;
+    let consumer = Arc::new(consumer);
+    let unreadable = |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
+    let metadata = consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT).map_err(|e| unreadable(&e))?;
+    let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
+        return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
+    };
+    for partition in found.partitions() {
+        let (low, high) =
+            consumer.fetch_watermarks(topic, partition.id(), LOOK_TIMEOUT).map_err(|e| unreadable(&e))?;
+        if high > low && read_partition(&consumer, topic, partition.id(), high, &mut each)?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn read_partition(
+    consumer: &Arc<BaseConsumer<DefaultConsumerContext>>,
+    topic: &str,
+    partition: i32,
+    end: i64,
+    each: &mut impl FnMut(Found) -> std::ops::ControlFlow<()>,
+) -> Result<std::ops::ControlFlow<()>, TopicError> {
+    let unreadable = |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
+    let mut queue = PartitionQueue::split(consumer.clone(), topic, partition, Wake::default())
+        .ok_or_else(|| unreadable(&"its queue can't be split"))?;
+    let mut assignment = TopicPartitionList::new();
+    assignment.add_partition_offset(topic, partition, Offset::Beginning).map_err(|e| unreadable(&e))?;
+    consumer.assign(&assignment).map_err(|e| unreadable(&e))?;
+    let mut last_seen = Instant::now();
+    loop {
+        let mut records = Vec::new();
+        let (taken, failed) = queue.take(1000, &mut records);
+        if let Some(failed) = failed {
+            return Err(unreadable(&failed.message));
+        }
+        for record in records {
+            if each(Found { partition: Partition(partition), record }).is_break() {
+                return Ok(std::ops::ControlFlow::Break(()));
+            }
+        }
+        // The position counts transaction markers too, which no record shows.
+        let position = consumer.position().ok().and_then(|list| {
+            list.find_partition(topic, partition).map(|element| element.offset())
+        });
+        if matches!(position, Some(Offset::Offset(at)) if at >= end) {
+            return Ok(std::ops::ControlFlow::Continue(()));
+        }
+        if taken > 0 {
+            last_seen = Instant::now();
+        } else if last_seen.elapsed() > LOOK_TIMEOUT {
+            return Err(unreadable(&"the broker sends nothing although there is more"));
+        } else {
+            // The main queue must be served, and waiting there costs nothing.
+            if let Some(Err(error)) = consumer.poll(Duration::from_millis(5)) {
+                return Err(unreadable(&error));
+            }
+        }
+    }
+}
+
+/// Publishes one record and waits for its acknowledgement.
+pub fn publish_one(publisher: &Publisher, record: &OutboundRecord<'_>) -> Result<(), PublishError> {
+    let inbox = Inbox::new(Wake::default());
+    publisher.publish(record, Ticket(0), &inbox)?;
+    let mut answers = Vec::new();
+    let deadline = Instant::now() + LOOK_TIMEOUT * 4;
+    while Instant::now() < deadline {
+        inbox.take(&mut answers);
+        if let Some((_, answer)) = answers.pop() {
+            return answer;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(PublishError::Unavailable("no acknowledgement in time".to_owned()))
+}

@@ -1,0 +1,162 @@
+//! Topics as they should be and as they are, and the configuration that must not drift.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::config::FromClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use tracing::warn;
+
+use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
+
+/// A topic that tidegate needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// Its name.
+    pub name: String,
+    /// Its partitions; for a topic that others own, none: it must only exist.
+    pub partitions: Option<u32>,
+    /// Its replication factor; none: the broker's default.
+    pub replication: Option<u16>,
+    /// The settings that it is created with.
+    pub settings: BTreeMap<String, String>,
+}
+
+/// A topic as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TopicState {
+    /// Its partitions.
+    pub partitions: u32,
+    /// Its replication factor.
+    pub replication: usize,
+}
+
+/// Why the cluster could not be asked or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TopicError {
+    /// No client, or no broker.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The request failed.
+    #[error("the cluster does not answer: {0}")]
+    Request(#[source] KafkaError),
+    /// The broker refused to create a topic.
+    #[error("topic `{topic}` can't be created: {reason}")]
+    Refused {
+        /// Which.
+        topic: String,
+        /// Why.
+        reason: RDKafkaErrorCode,
+    },
+    /// A compacted topic could not be read to its end.
+    #[error("topic `{0}` can't be read: {1}")]
+    Unreadable(String, String),
+}
+
+/// A look at the cluster, and changes to its topics.
+pub struct Cluster {
+    admin: AdminClient<DefaultClientContext>,
+    consumer: BaseConsumer,
+    bootstrap: String,
+}
+
+impl std::fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("bootstrap", &self.bootstrap).finish_non_exhaustive()
+    }
+}
+
+impl Cluster {
+    /// A connection; nothing is asked yet.
+    pub fn connect(settings: &KafkaSettings) -> Result<Self, ConnectError> {
+        let config = settings.client("admin");
+        Ok(Self {
+            admin: AdminClient::from_config(&config).map_err(ConnectError::Configuration)?,
+            consumer: BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?,
+            bootstrap: settings.bootstrap.clone(),
+        })
+    }
+
+    /// Every topic with its partitions. Blocks.
+    pub fn topics(&self) -> Result<BTreeMap<String, TopicState>, TopicError> {
+        let metadata = self.consumer.fetch_metadata(None, LOOK_TIMEOUT).map_err(|source| {
+            ConnectError::Unreachable { bootstrap: self.bootstrap.clone(), source }
+        })?;
+        let state = |topic: &rdkafka::metadata::MetadataTopic| TopicState {
+            partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
+            replication: topic.partitions().first().map_or(0, |p| p.replicas().len()),
+        };
+        Ok(metadata.topics().iter().map(|topic| (topic.name().to_owned(), state(topic))).collect())
+    }
+
+    /// The cluster's id. Blocks.
+    pub fn cluster_id(&self) -> Result<String, TopicError> {
+        self.consumer
+            .client()
+            .fetch_cluster_id(LOOK_TIMEOUT)
+            .ok_or(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut)))
+    }
+
+    /// First and next offset of a partition. Blocks.
+    pub fn watermarks(&self, topic: &str, partition: i32) -> Result<(i64, i64), TopicError> {
+        self.consumer.fetch_watermarks(topic, partition, LOOK_TIMEOUT).map_err(TopicError::Request)
+    }
+
+    /// Creates topics that do not exist. A topic that somebody else created meanwhile is left as it is.
+    pub async fn create(&self, specs: &[TopicSpec]) -> Result<(), TopicError> {
+        let new: Vec<NewTopic<'_>> = specs.iter().map(new_topic).collect();
+        let options = AdminOptions::new().operation_timeout(Some(LOOK_TIMEOUT)).request_timeout(Some(LOOK_TIMEOUT * 2));
+        let results = self.admin.create_topics(&new, &options).await.map_err(TopicError::Request)?;
+        for result in results {
+            match result {
+                Ok(_) => {}
+                Err((topic, RDKafkaErrorCode::TopicAlreadyExists)) => warn!(topic, "somebody else created the topic just now"),
+                Err((topic, reason)) => return Err(TopicError::Refused { topic, reason }),
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings in force of each topic.
+    pub async fn settings(&self, topics: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, String>>, TopicError> {
+        let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
+        let options = AdminOptions::new().request_timeout(Some(LOOK_TIMEOUT));
+        let results = self.admin.describe_configs(&resources, &options).await.map_err(TopicError::Request)?;
+        let mut settings = BTreeMap::new();
+        for (topic, result) in topics.iter().zip(results) {
+            let resource = result.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))?;
+            let entries = resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?)));
+            settings.insert((*topic).to_owned(), entries.collect());
+        }
+        Ok(settings)
+    }
+
+    /// Waits until the topics are known to the brokers. Creating a topic is answered before all of them know it.
+    pub async fn wait_until_known(&self, specs: &[TopicSpec], at_most: Duration) -> Result<(), TopicError> {
+        let deadline = tokio::time::Instant::now() + at_most;
+        loop {
+            let topics = self.topics()?;
+            let known = |spec: &TopicSpec| topics.get(&spec.name).is_some_and(|t| t.partitions > 0);
+            if specs.iter().all(known) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                return Err(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicOrPartition)));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn new_topic(spec: &TopicSpec) -> NewTopic<'_> {
+    let partitions = i32::try_from(spec.partitions.unwrap_or(1)).unwrap_or(i32::MAX);
+    let replication = spec.replication.map_or(-1, i32::from);
+    let mut topic = NewTopic::new(&spec.name, partitions, TopicReplication::Fixed(replication));
+    for (name, value) in &spec.settings {
+        topic = topic.set(name, value);
+    }
+    topic
+}

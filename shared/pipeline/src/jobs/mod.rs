@@ -1,0 +1,22 @@
+//! The worker's stage: verdict, run, publish what follows, mark, settle.
+//!
+//! The life of one record here: [`JobStage`] parses it and queues it in its lane; the head of a lane becomes ready; ready jobs get
+//! their verdicts in batches (one look-up for all of them, the marks on their way laid over it); those to be run are polled once
+//! at once, and go on on the runtime if they must wait; the outcome becomes a mark, after the acknowledged copy where there is
+//! one; the mark is appended with others; its acknowledgement settles the record.
+//!
+//! A lane goes on when its job's mark is in the overlay; an offset is settled when the mark is acknowledged.
+//!
+//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `partition` (lanes, overlay, batches).
+
+mod follow_up;
+mod job;
+mod lanes;
+mod overlay;
+mod partition;
+mod run;
+mod stage;
+mod verdicts;
+
+pub use job::{Class, ClassId, Conflicts, Job, Ordering};
+pub use stage::{JobSettings, JobStage, Ports};

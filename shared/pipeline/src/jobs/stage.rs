@@ -1,0 +1,402 @@
+//! The worker's stage: its state, and the turn that lets everything go on.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustc_hash::FxHashMap;
+use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::follow_up::FollowUp;
+use super::job::{Class, ClassId, Job};
+use super::partition::{Append, Batch, Marks, Partition};
+use crate::events;
+use crate::inbox::{Inbox, Wake};
+use crate::keyed::{Key, Keyed};
+use crate::names::Names;
+use crate::ports::{Clock, Delivery, Handler, MarkStore, MarksReady, RETRY_PAUSE, RecordPublisher};
+use crate::record::{Record, TopicPartition};
+use crate::stage::{Desk, Slot, Stage};
+
+/// What the stage works with.
+#[derive(Clone)]
+pub struct Ports {
+    /// Publishes copies to delay topics and the DLQ.
+    pub publisher: Arc<dyn RecordPublisher>,
+    /// Remembers marks.
+    pub marks: Arc<dyn MarkStore>,
+    /// One for each class, in the order of the classes.
+    pub handlers: Vec<Arc<dyn Handler>>,
+    /// Clock and dice.
+    pub clock: Arc<dyn Clock>,
+    /// Where handlers go on that must wait.
+    pub runtime: tokio::runtime::Handle,
+}
+
+impl std::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ports").field("handlers", &self.handlers.len()).finish_non_exhaustive()
+    }
+}
+
+/// Bounds and names of the stage.
+#[derive(Clone, Debug)]
+pub struct JobSettings {
+    /// The pipeline's names.
+    pub names: Names,
+    /// Every class whose jobs may come.
+    pub classes: Arc<[Class]>,
+    /// How many handlers of this shard run at the same time.
+    pub concurrency: usize,
+    /// How long a step that promises a later copy is believed.
+    pub belief: Duration,
+}
+
+/// A job in hand.
+#[derive(Debug)]
+pub(super) struct InHand {
+    pub(super) slot: Slot,
+    pub(super) job: Arc<Job>,
+    /// The round, hop and attempt that it runs as: the verdict may change the round, in-place retries the attempt.
+    pub(super) round: Round,
+    pub(super) hop: Hop,
+    pub(super) attempt: Attempt,
+    /// What was known of the key when it was handed out.
+    pub(super) known: Mark,
+    pub(super) state: State,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// In its lane, or at its head.
+    Queued,
+    /// The handler runs on the runtime.
+    Running(AbortHandle),
+    /// The handler runs again in place when the timer says so.
+    WaitingInPlace,
+    /// A copy is on its way, or waits to be published again.
+    FollowingUp(FollowUp),
+}
+
+/// What a handler answered, and how long it took.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) key: Key,
+    pub(super) outcome: Outcome,
+    pub(super) took: Duration,
+}
+
+/// The worker's stage.
+pub struct JobStage {
+    pub(super) ports: Ports,
+    pub(super) settings: JobSettings,
+    class_ids: FxHashMap<String, ClassId>,
+    pub(super) jobs: Keyed<InHand>,
+    pub(super) partitions: BTreeMap<Slot, Partition>,
+    pub(super) running: usize,
+    pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
+    pub(super) deliveries: Arc<Inbox<Delivery>>,
+    marks_ready: Arc<Inbox<MarksReady>>,
+    pub(super) finished: Arc<Inbox<Finished>>,
+    answers: Vec<MarksReady>,
+    acknowledged: Vec<Delivery>,
+    outcomes: Vec<Finished>,
+}
+
+impl std::fmt::Debug for JobStage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JobStage").field("jobs", &self.jobs.len()).field("running", &self.running).finish_non_exhaustive()
+    }
+}
+
+impl JobStage {
+    /// A stage of the shard that `wake` wakes.
+    pub fn new(ports: Ports, settings: JobSettings, wake: &Wake) -> Self {
+        let ids = settings.classes.iter().enumerate().map(|(id, class)| (class.name.clone(), ClassId(id)));
+        Self {
+            class_ids: ids.collect(),
+            ports,
+            settings,
+            jobs: Keyed::default(),
+            partitions: BTreeMap::new(),
+            running: 0,
+            timers: BinaryHeap::new(),
+            deliveries: Inbox::new(wake.clone()),
+            marks_ready: Inbox::new(wake.clone()),
+            finished: Inbox::new(wake.clone()),
+            answers: Vec::new(),
+            acknowledged: Vec::new(),
+            outcomes: Vec::new(),
+        }
+    }
+
+    pub(super) fn class(&self, id: ClassId) -> &Class {
+        &self.settings.classes[id.0]
+    }
+
+    /// The job left: its lane goes on.
+    pub(super) fn leave(&mut self, key: Key) {
+        let Some(in_hand) = self.jobs.remove(key) else { return };
+        let Some(partition) = self.partitions.get_mut(&in_hand.slot) else { return };
+        if let Some(next) = partition.lanes.leave(in_hand.job.lane) {
+            partition.ready.push_back(next);
+        }
+    }
+
+    fn take_in(&mut self, slot: Slot, record: Record, desk: &mut Desk) {
+        let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        if let Some(timestamp) = record.timestamp() {
+            partition.append_time = partition.append_time.max(timestamp);
+        }
+        match Job::read(record, &partition.at, |name| self.class_ids.get(name).copied()) {
+            Ok(job) => self.queue(slot, job),
+            Err((record, error)) => self.refuse(slot, record, &error, desk),
+        }
+    }
+
+    pub(super) fn put_in_hand(&mut self, slot: Slot, job: Job, state: State) -> Key {
+        let (round, hop, attempt) = (job.round, job.hop, job.attempt);
+        self.jobs.insert(InHand { slot, job: Arc::new(job), round, hop, attempt, known: Mark::default(), state })
+    }
+
+    fn queue(&mut self, slot: Slot, job: Job) {
+        let lane = job.lane;
+        let key = self.put_in_hand(slot, job, State::Queued);
+        if let Some(partition) = self.partitions.get_mut(&slot)
+            && let Some(ready) = partition.lanes.enter(lane, key)
+        {
+            partition.ready.push_back(ready);
+        }
+    }
+
+    fn hear_store(&mut self, desk: &mut Desk) -> bool {
+        let mut answers = std::mem::take(&mut self.answers);
+        self.marks_ready.take(&mut answers);
+        let heard = !answers.is_empty();
+        for (ticket, answer) in answers.drain(..) {
+            let asker = self.partitions.iter_mut().find(|(_, p)| {
+                p.marks == Marks::Opening(ticket) || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
+            });
+            let Some((&slot, partition)) = asker else {
+                events::fenced();
+                continue;
+            };
+            match answer {
+                Ok(()) if partition.marks == Marks::Opening(ticket) => {
+                    partition.marks = Marks::Open;
+                    desk.trouble_over(slot);
+                }
+                Ok(()) => Self::appended(slot, partition, desk),
+                Err(error) => {
+                    events::mark_error();
+                    desk.trouble(slot, error.to_string());
+                    let again_at = desk.now + RETRY_PAUSE;
+                    match &mut partition.append {
+                        Some(append) if append.ticket == ticket => append.again_at = Some(again_at),
+                        _ => partition.marks = Marks::OpenAgainAt(again_at),
+                    }
+                }
+            }
+        }
+        self.answers = answers;
+        heard
+    }
+
+    fn appended(slot: Slot, partition: &mut Partition, desk: &mut Desk) {
+        let Some(Append { batch, .. }) = partition.append.take() else { return };
+        for entry in &batch.entries {
+            partition.overlay.acknowledged(entry);
+        }
+        for (offset, bytes) in batch.settles {
+            desk.settle(slot, offset, bytes);
+        }
+        if partition.publish_failures == 0 {
+            desk.trouble_over(slot);
+        }
+    }
+
+    fn hear_handlers(&mut self, desk: &mut Desk) -> bool {
+        let mut outcomes = std::mem::take(&mut self.outcomes);
+        self.finished.take(&mut outcomes);
+        let heard = !outcomes.is_empty();
+        for Finished { key, outcome, took } in outcomes.drain(..) {
+            let Some(InHand { state: State::Running(_), slot, .. }) = self.jobs.get_mut(key) else {
+                events::fenced();
+                continue;
+            };
+            let slot = *slot;
+            self.running -= 1;
+            if let Some(partition) = self.partitions.get_mut(&slot) {
+                partition.running -= 1;
+            }
+            self.conclude(key, outcome, took, desk);
+        }
+        self.outcomes = outcomes;
+        heard
+    }
+
+    fn hear_publisher(&mut self, desk: &mut Desk) -> bool {
+        let mut acknowledged = std::mem::take(&mut self.acknowledged);
+        self.deliveries.take(&mut acknowledged);
+        let heard = !acknowledged.is_empty();
+        for (ticket, result) in acknowledged.drain(..) {
+            let key = Key::of(ticket);
+            match self.jobs.get_mut(key) {
+                Some(InHand { state: State::FollowingUp(_), .. }) => self.delivered(key, result, desk),
+                _ => events::fenced(),
+            }
+        }
+        self.acknowledged = acknowledged;
+        heard
+    }
+
+    fn ring_timers(&mut self, desk: &mut Desk) -> bool {
+        let mut rang = false;
+        while let Some(&Reverse((at, key))) = self.timers.peek() {
+            if at > desk.now {
+                desk.wake_at(at);
+                break;
+            }
+            self.timers.pop();
+            rang = true;
+            match self.jobs.get_mut(key).map(|in_hand| &in_hand.state) {
+                Some(State::WaitingInPlace) => self.ready_again(key),
+                Some(State::FollowingUp(_)) => self.publish_follow_up(key, desk),
+                _ => {}
+            }
+        }
+        rang
+    }
+
+    fn ready_again(&mut self, key: Key) {
+        let Some(in_hand) = self.jobs.get_mut(key) else { return };
+        in_hand.state = State::Queued;
+        let slot = in_hand.slot;
+        if let Some(partition) = self.partitions.get_mut(&slot) {
+            partition.ready.push_front(key);
+        }
+    }
+
+    fn write_marks(&mut self, desk: &mut Desk) {
+        let slots: Vec<Slot> = self.partitions.keys().copied().collect();
+        for slot in slots {
+            self.reopen(slot, desk);
+            let ticket = self.jobs.free_ticket();
+            let Some(partition) = self.partitions.get_mut(&slot) else { continue };
+            if let Some(Append { again_at: Some(at), .. }) = &partition.append {
+                if *at > desk.now {
+                    desk.wake_at(*at);
+                    continue;
+                }
+            } else if let Some(batch) = partition.next_batch() {
+                if batch.entries.is_empty() {
+                    settle_all(slot, batch, desk);
+                    continue;
+                }
+                partition.append = Some(Append { ticket, batch, again_at: None });
+            } else {
+                continue;
+            }
+            if let Some(append) = &mut partition.append {
+                append.ticket = ticket;
+                append.again_at = None;
+                let entries = &append.batch.entries;
+                self.ports.marks.append(&partition.at, entries, partition.append_time, ticket, &self.marks_ready);
+            }
+        }
+    }
+
+    fn reopen(&mut self, slot: Slot, desk: &mut Desk) {
+        let ticket = self.jobs.free_ticket();
+        let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        if let Marks::OpenAgainAt(at) = partition.marks {
+            if at > desk.now {
+                desk.wake_at(at);
+            } else {
+                partition.marks = Marks::Opening(ticket);
+                self.ports.marks.open(&partition.at, ticket, &self.marks_ready);
+            }
+        }
+    }
+
+    fn stop_job(&mut self, key: Key) {
+        let Some(in_hand) = self.jobs.remove(key) else { return };
+        if let State::Running(task) = in_hand.state {
+            task.abort();
+            self.running -= 1;
+        }
+    }
+}
+
+fn settle_all(slot: Slot, batch: Batch, desk: &mut Desk) {
+    for (offset, bytes) in batch.settles {
+        desk.settle(slot, offset, bytes);
+    }
+}
+
+/// What a record holds of its partition's window.
+pub(super) fn share(job: &Job) -> (Offset, usize) {
+    (job.record.offset(), job.record.size())
+}
+
+impl Stage for JobStage {
+    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, _desk: &mut Desk) {
+        let ticket = self.jobs.free_ticket();
+        self.partitions.insert(slot, Partition::new(partition.clone(), ticket));
+        self.ports.marks.open(partition, ticket, &self.marks_ready);
+    }
+
+    fn wants(&self, slot: Slot) -> bool {
+        self.partitions.get(&slot).is_some_and(Partition::goes_on)
+    }
+
+    fn accept(&mut self, slot: Slot, records: &mut Vec<Record>, desk: &mut Desk) {
+        for record in records.drain(..) {
+            self.take_in(slot, record, desk);
+        }
+    }
+
+    fn turn(&mut self, desk: &mut Desk) {
+        loop {
+            let mut went_on = self.hear_store(desk);
+            went_on |= self.hear_handlers(desk);
+            went_on |= self.hear_publisher(desk);
+            went_on |= self.ring_timers(desk);
+            went_on |= self.hand_out(desk);
+            self.write_marks(desk);
+            if !went_on {
+                return;
+            }
+        }
+    }
+
+    fn drain(&mut self, slot: Slot, _desk: &mut Desk) {
+        let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        partition.draining = true;
+        let mut unstarted: Vec<Key> = partition.ready.drain(..).collect();
+        unstarted.extend(partition.lanes.take_followers());
+        let waiting = |(_, h): &(Key, &InHand)| h.slot == slot && matches!(h.state, State::WaitingInPlace);
+        unstarted.extend(self.jobs.iter().filter(waiting).map(|(key, _)| key));
+        for key in unstarted {
+            self.stop_job(key);
+        }
+    }
+
+    fn is_idle(&self, slot: Slot) -> bool {
+        self.partitions.get(&slot).is_none_or(Partition::is_idle)
+    }
+
+    fn release(&mut self, slot: Slot) {
+        let theirs = |(key, in_hand): (Key, &InHand)| (in_hand.slot == slot).then_some(key);
+        let keys: Vec<Key> = self.jobs.iter().filter_map(theirs).collect();
+        for key in keys {
+            self.stop_job(key);
+        }
+        if let Some(partition) = self.partitions.remove(&slot) {
+            self.ports.marks.close(&partition.at);
+        }
+    }
+}

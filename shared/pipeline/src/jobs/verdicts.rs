@@ -1,0 +1,162 @@
+//! Hand-out: verdicts over the jobs that are ready, one look-up for many of them.
+
+use std::time::Duration;
+
+use tidegate_domain::mark::{Phase, Skip};
+use tidegate_domain::{Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, Mark, Verdict, mark};
+use tracing::debug;
+
+use super::job::{Conflicts, Ordering};
+use super::stage::{JobStage, State, share};
+use crate::events;
+use crate::keyed::Key;
+use crate::ports::RETRY_PAUSE;
+use crate::stage::{Desk, Slot};
+
+/// How many verdicts share one look-up.
+const LOOK_UP: usize = 512;
+
+impl JobStage {
+    /// Hands out what is ready, as far as handlers may run; true when anything was.
+    pub(super) fn hand_out(&mut self, desk: &mut Desk) -> bool {
+        let mut handed_out = false;
+        let slots: Vec<Slot> = self.partitions.keys().copied().collect();
+        for slot in slots {
+            while self.running < self.settings.concurrency && self.hand_out_some(slot, desk) {
+                handed_out = true;
+            }
+        }
+        handed_out
+    }
+
+    fn hand_out_some(&mut self, slot: Slot, desk: &mut Desk) -> bool {
+        let Some(partition) = self.partitions.get_mut(&slot) else { return false };
+        if !partition.goes_on() || partition.ready.is_empty() {
+            return false;
+        }
+        let count = partition.ready.len().min(LOOK_UP);
+        let batch: Vec<Key> = partition.ready.drain(..count).collect();
+        let mut known = Vec::with_capacity(batch.len());
+        if !self.look_up(slot, &batch, &mut known, desk) {
+            self.put_back(slot, &batch);
+            return false;
+        }
+        for (done, (&key, &known)) in batch.iter().zip(&known).enumerate() {
+            if self.running >= self.settings.concurrency || !self.may_hand_out(slot) {
+                self.put_back(slot, &batch[done..]);
+                break;
+            }
+            self.judge(key, known, desk);
+        }
+        true
+    }
+
+    fn may_hand_out(&self, slot: Slot) -> bool {
+        self.partitions.get(&slot).is_some_and(super::partition::Partition::goes_on)
+    }
+
+    fn put_back(&mut self, slot: Slot, keys: &[Key]) {
+        let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        for &key in keys.iter().rev() {
+            partition.ready.push_front(key);
+        }
+    }
+
+    /// What the store knows of the batch's keys; keys with a mark on its way are judged by that mark alone.
+    fn look_up(&mut self, slot: Slot, batch: &[Key], known: &mut Vec<Mark>, desk: &mut Desk) -> bool {
+        let Some(partition) = self.partitions.get(&slot) else { return false };
+        let keys: Vec<IdempotencyKey> = batch.iter().map(|&key| self.jobs[key].job.key).collect();
+        match self.ports.marks.look_up(&partition.at, &keys, known) {
+            Ok(()) => true,
+            Err(error) => {
+                events::mark_error();
+                desk.trouble(slot, error.to_string());
+                desk.wake_after(RETRY_PAUSE);
+                false
+            }
+        }
+    }
+
+    fn judge(&mut self, key: Key, stored: Mark, desk: &mut Desk) {
+        let in_hand = &self.jobs[key];
+        let Some(partition) = self.partitions.get(&in_hand.slot) else { return };
+        let job = &in_hand.job;
+        let known = partition.overlay.get(&job.key).unwrap_or(stored);
+        let mut arrival = job.arrival();
+        (arrival.round, arrival.hop) = (in_hand.round, in_hand.hop);
+        let verdict = mark::verdict(&known, &arrival, desk.wall, self.settings.belief);
+        if verdict != Verdict::Run {
+            debug!(?verdict, job = ?job.header().map(|h| h.job_id()), "verdict");
+        }
+        self.jobs[key].known = known;
+        match verdict {
+            Verdict::Run => self.run(key, desk),
+            Verdict::RunOrphaned => {
+                self.class(self.jobs[key].job.class).metrics.orphaned.increment(1);
+                self.run(key, desk);
+            }
+            Verdict::RunAsRound(round) => {
+                let in_hand = &mut self.jobs[key];
+                (in_hand.round, in_hand.hop, in_hand.attempt) = (round, Hop(0), Attempt(1));
+                self.run(key, desk);
+            }
+            Verdict::Skip(skip) => self.skip(key, Some(skip), desk),
+            Verdict::Conflict { first, done } => self.conflict(key, first, done, desk),
+        }
+    }
+
+    fn run(&mut self, key: Key, desk: &mut Desk) {
+        match self.wait_left_in_place(key, desk) {
+            Some(wait) => {
+                self.jobs[key].state = State::WaitingInPlace;
+                self.timers.push(std::cmp::Reverse((desk.now + wait, key)));
+            }
+            None => self.start(key, desk),
+        }
+    }
+
+    /// A job that was tried in place by an owner before us goes on counting, and waits from that try's time.
+    fn wait_left_in_place(&mut self, key: Key, desk: &Desk) -> Option<Duration> {
+        let in_hand = &self.jobs[key];
+        let class = self.class(in_hand.job.class);
+        let step = in_hand.known.step.filter(|step| {
+            class.ordering == Ordering::Key
+                && step.phase == Phase::Tried
+                && step.job == in_hand.job.hash
+                && (step.round, step.hop) == (in_hand.round, in_hand.hop)
+                && step.n >= in_hand.attempt.0
+        })?;
+        let tried = Attempt(step.n);
+        let any = Failure::transient("tried-in-place", "");
+        let wait = class.ladder.in_place(tried, &any, self.ports.clock.draw());
+        let left = step.written_at.after(wait).since(desk.wall);
+        self.jobs[key].attempt = Attempt(tried.0 + 1);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// The record needs no run.
+    pub(super) fn skip(&mut self, key: Key, skip: Option<Skip>, desk: &mut Desk) {
+        let in_hand = &self.jobs[key];
+        self.class(in_hand.job.class).metrics.duplicate(skip);
+        let (slot, (offset, bytes)) = (in_hand.slot, share(&in_hand.job));
+        let key_of_job = in_hand.job.key;
+        if let Some(partition) = self.partitions.get_mut(&slot) {
+            if partition.settles_with_batch(&key_of_job) {
+                partition.pending.settles.push((offset, bytes));
+            } else {
+                desk.settle(slot, offset, bytes);
+            }
+        }
+        self.leave(key);
+    }
+
+    fn conflict(&mut self, key: Key, first: JobHash, done: bool, desk: &mut Desk) {
+        let in_hand = &self.jobs[key];
+        if done && self.class(in_hand.job.class).on_conflict == Conflicts::Skip {
+            return self.skip(key, None, desk);
+        }
+        let state = if done { "done" } else { "alive" };
+        let message = format!("another job with this key and another payload is {state}: its hash is {:08x}", first.0);
+        self.dead_letter(key, Failure::new(FailureKind::Conflict, format!("key-{state}"), message), desk);
+    }
+}

@@ -1,0 +1,510 @@
+//! One thread's loop: fetch, deliver, let the stage work, commit what is settled; assignments come and go meanwhile.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_domain::{CommitPosition, PartitionWatermark};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use crate::events::PartitionGauges;
+use crate::inbox::{Inbox, Wake};
+use crate::ports::{Clock, Fetched, OffsetCommitter, RecordSource, SourceError};
+use crate::record::{Record, TopicPartition};
+use crate::stage::{Desk, Settled, Slot, Stage, Trouble};
+
+/// What the event thread tells a shard.
+pub enum Control {
+    /// A partition is ours.
+    Assigned {
+        /// This assignment's name.
+        slot: Slot,
+        /// Which one.
+        partition: TopicPartition,
+        /// Its records.
+        source: Box<dyn RecordSource>,
+    },
+    /// Partitions are to be given back: what runs may end until the deadline.
+    Revoke {
+        /// Which ones.
+        partitions: Vec<TopicPartition>,
+        /// After this, what still runs is cancelled.
+        deadline: Instant,
+        /// Gets the positions to commit, when the sources are dropped.
+        reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
+    },
+    /// Partitions were taken away: another process may own them already. Nothing is committed.
+    Lost {
+        /// Which ones.
+        partitions: Vec<TopicPartition>,
+        /// Told when the sources are dropped.
+        reply: oneshot::Sender<()>,
+    },
+    /// The loop ends; every partition was given back before.
+    Stop,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Assigned { slot, partition, .. } => write!(f, "Assigned({slot:?}, {partition})"),
+            Self::Revoke { partitions, .. } => write!(f, "Revoke({partitions:?})"),
+            Self::Lost { partitions, .. } => write!(f, "Lost({partitions:?})"),
+            Self::Stop => f.write_str("Stop"),
+        }
+    }
+}
+
+/// Bounds and rhythm of a shard.
+#[derive(Clone, Copy, Debug)]
+pub struct ShardSettings {
+    /// How many delivered records of a partition may wait for the commit position.
+    pub window_records: usize,
+    /// How many bytes of unsettled records of a partition are kept.
+    pub window_bytes: usize,
+    /// How often positions are committed that have moved.
+    pub commit_interval: Duration,
+    /// How often all positions are committed, also those that have not moved: a commit may have failed after it was started, and
+    /// a group that commits nothing loses its positions.
+    pub recommit_interval: Duration,
+    /// How many records one fetch takes at most, so that no partition starves another.
+    pub fetch_records: usize,
+    /// How long an assigned partition with records to read may stand still before it counts as stuck.
+    pub stall_after: Duration,
+}
+
+impl Default for ShardSettings {
+    fn default() -> Self {
+        Self {
+            window_records: 10_000,
+            window_bytes: 64 << 20,
+            commit_interval: Duration::from_millis(200),
+            recommit_interval: Duration::from_secs(60),
+            fetch_records: 1000,
+            stall_after: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Hears what a shard can't decide by itself.
+pub trait ShardObserver: Send {
+    /// Why the shard is not ready, per partition; empty when it is.
+    fn troubles(&mut self, troubles: &BTreeMap<TopicPartition, String>);
+
+    /// The process must end: its client is broken for good.
+    fn fatal(&mut self, reason: &str);
+
+    /// The loop went round: at least once a commit interval, unless something blocks its thread.
+    fn alive(&mut self) {}
+}
+
+struct Assignment {
+    partition: TopicPartition,
+    source: Box<dyn RecordSource>,
+    watermark: PartitionWatermark,
+    /// Bytes of delivered records that are not settled.
+    window_bytes: usize,
+    committed: Option<CommitPosition>,
+    /// The source may have more at hand.
+    readable: bool,
+    draining: bool,
+    /// Anything was delivered or settled since the last look.
+    moved: bool,
+    /// When it moved last, and where the partition ended then.
+    stands_since: (Instant, Option<CommitPosition>),
+    /// The source lost its place: offsets may begin anew.
+    out_of_range: bool,
+    /// The commit position as last seen, and since when it has been that.
+    head: (Option<CommitPosition>, Instant),
+    gauges: PartitionGauges,
+    stage_trouble: Option<String>,
+    source_trouble: Option<String>,
+    stalled: Option<String>,
+}
+
+struct Revocation {
+    slots: Vec<Slot>,
+    deadline: Instant,
+    reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
+}
+
+/// The loop over one thread's partitions.
+pub struct Shard<S> {
+    stage: S,
+    settings: ShardSettings,
+    clock: Arc<dyn Clock>,
+    committer: Arc<dyn OffsetCommitter>,
+    control: Arc<Inbox<Control>>,
+    wake: Wake,
+    observer: Box<dyn ShardObserver>,
+    assignments: BTreeMap<Slot, Assignment>,
+    revocations: Vec<Revocation>,
+    desk: Desk,
+    next_commit: Instant,
+    next_recommit: Instant,
+    troubles: BTreeMap<TopicPartition, String>,
+    batch: Vec<Record>,
+    stopped: bool,
+}
+
+impl<S> std::fmt::Debug for Shard<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shard").field("assignments", &self.assignments.len()).finish_non_exhaustive()
+    }
+}
+
+impl<S: Stage> Shard<S> {
+    /// A shard that works with `stage`. `wake` wakes it; `control` is where the event thread speaks to it.
+    pub fn new(
+        stage: S,
+        settings: ShardSettings,
+        clock: Arc<dyn Clock>,
+        committer: Arc<dyn OffsetCommitter>,
+        (control, wake): (Arc<Inbox<Control>>, Wake),
+        observer: Box<dyn ShardObserver>,
+    ) -> Self {
+        let now = Instant::now();
+        let desk = Desk::new(now, clock.wall());
+        Self {
+            stage,
+            settings,
+            clock,
+            committer,
+            control,
+            wake,
+            observer,
+            assignments: BTreeMap::new(),
+            revocations: Vec::new(),
+            desk,
+            next_commit: now + settings.commit_interval,
+            next_recommit: now + settings.recommit_interval,
+            troubles: BTreeMap::new(),
+            batch: Vec::new(),
+            stopped: false,
+        }
+    }
+
+    /// Runs until [`Control::Stop`].
+    pub async fn run(mut self) {
+        while !self.stopped {
+            if self.step() {
+                // Whatever shares the thread has its turn too.
+                tokio::task::yield_now().await;
+            } else {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// One round of everything that can go on without waiting; true when the next round must follow at once.
+    fn step(&mut self) -> bool {
+        // The wall clock first: when the thread is held up between the two, waits come out longer, never shorter.
+        self.desk.wall = self.clock.wall();
+        self.desk.now = Instant::now();
+        self.desk.wake_at = None;
+        self.desk.again = false;
+        self.hear();
+        self.fetch();
+        self.stage.turn(&mut self.desk);
+        self.settle();
+        self.finish_revocations();
+        self.commit_if_due();
+        self.hear_troubles();
+        self.observer.alive();
+        // What was settled may have made room for records that are at hand: no wake would tell of them.
+        self.desk.again || self.assignments.iter().any(|(&slot, assignment)| self.room(slot, assignment).is_some())
+    }
+
+    async fn wait(&mut self) {
+        let mut until = self.next_commit;
+        for at in self.desk.wake_at.iter().chain(self.revocations.iter().map(|r| &r.deadline)) {
+            until = until.min(*at);
+        }
+        tokio::select! {
+            biased;
+            () = self.wake.woken() => {}
+            () = tokio::time::sleep_until(until) => {}
+        }
+        for assignment in self.assignments.values_mut() {
+            // A wake does not say which source became readable; asking one that did not costs one look.
+            assignment.readable = true;
+        }
+    }
+
+    fn hear(&mut self) {
+        let mut messages = Vec::new();
+        self.control.take(&mut messages);
+        for message in messages {
+            debug!(?message, "control");
+            match message {
+                Control::Assigned { slot, partition, source } => self.assign(slot, partition, source),
+                Control::Revoke { partitions, deadline, reply } => self.revoke(&partitions, deadline, reply),
+                Control::Lost { partitions, reply } => self.lose(&partitions, reply),
+                Control::Stop => self.stopped = true,
+            }
+        }
+    }
+
+    fn assign(&mut self, slot: Slot, partition: TopicPartition, source: Box<dyn RecordSource>) {
+        self.stage.assigned(slot, &partition, &mut self.desk);
+        let gauges = PartitionGauges::of(&partition);
+        let assignment = Assignment {
+            partition,
+            source,
+            watermark: PartitionWatermark::default(),
+            window_bytes: 0,
+            committed: None,
+            readable: true,
+            draining: false,
+            moved: false,
+            stands_since: (self.desk.now, None),
+            out_of_range: false,
+            head: (None, self.desk.now),
+            gauges,
+            stage_trouble: None,
+            source_trouble: None,
+            stalled: None,
+        };
+        self.assignments.insert(slot, assignment);
+    }
+
+    fn slots_of(&self, partitions: &[TopicPartition]) -> Vec<Slot> {
+        let ours = |(_, a): &(&Slot, &Assignment)| partitions.contains(&a.partition);
+        self.assignments.iter().filter(ours).map(|(&slot, _)| slot).collect()
+    }
+
+    fn revoke(
+        &mut self,
+        partitions: &[TopicPartition],
+        deadline: Instant,
+        reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
+    ) {
+        let slots = self.slots_of(partitions);
+        for &slot in &slots {
+            self.stage.drain(slot, &mut self.desk);
+            if let Some(assignment) = self.assignments.get_mut(&slot) {
+                assignment.draining = true;
+            }
+        }
+        self.revocations.push(Revocation { slots, deadline, reply });
+    }
+
+    fn lose(&mut self, partitions: &[TopicPartition], reply: oneshot::Sender<()>) {
+        for slot in self.slots_of(partitions) {
+            self.release(slot);
+        }
+        if reply.send(()).is_err() {
+            debug!("nobody waits for lost partitions to be released");
+        }
+    }
+
+    fn release(&mut self, slot: Slot) -> Option<(TopicPartition, CommitPosition)> {
+        self.stage.release(slot);
+        let assignment = self.assignments.remove(&slot)?;
+        assignment.gauges.clear();
+        self.troubles.remove(&assignment.partition);
+        self.observer.troubles(&self.troubles);
+        let position = assignment.watermark.commit_position()?;
+        Some((assignment.partition, position))
+    }
+
+    fn fetch(&mut self) {
+        let slots: Vec<Slot> = self.assignments.keys().copied().collect();
+        for slot in slots {
+            self.fetch_one(slot);
+        }
+    }
+
+    /// How many records and bytes may be fetched now, where anything may.
+    fn room(&self, slot: Slot, assignment: &Assignment) -> Option<(usize, usize)> {
+        let records = self.settings.window_records.saturating_sub(assignment.watermark.held());
+        let bytes = self.settings.window_bytes.saturating_sub(assignment.window_bytes);
+        let open = assignment.readable && !assignment.draining && records > 0 && bytes > 0 && self.stage.wants(slot);
+        open.then_some((records.min(self.settings.fetch_records), bytes))
+    }
+
+    fn fetch_one(&mut self, slot: Slot) {
+        let Some((records, bytes)) = self.assignments.get(&slot).and_then(|a| self.room(slot, a)) else { return };
+        let Some(assignment) = self.assignments.get_mut(&slot) else { return };
+        match assignment.source.fetch(records, bytes, &mut self.batch) {
+            Ok(fetched) => {
+                assignment.readable = fetched == Fetched::Some && !self.batch.is_empty();
+                assignment.source_trouble = None;
+            }
+            Err(error) => self.source_failed(slot, &error),
+        }
+        self.deliver(slot);
+    }
+
+    /// Hands the fetched batch to the stage.
+    fn deliver(&mut self, slot: Slot) {
+        let Some(assignment) = self.assignments.get_mut(&slot) else { return };
+        let Assignment { partition, watermark, window_bytes, out_of_range, moved, .. } = assignment;
+        *moved |= !self.batch.is_empty();
+        let mut began_anew = false;
+        self.batch.retain(|record| match watermark.deliver(record.offset()) {
+            Ok(()) => {
+                *window_bytes += record.size();
+                true
+            }
+            Err(error) => {
+                // The client hands out each offset once; a record that comes again is covered by its first delivery, unless
+                // the topic was made anew.
+                warn!(%partition, %error, "a record was delivered again within one assignment");
+                began_anew |= *out_of_range;
+                false
+            }
+        });
+        if began_anew {
+            self.observer.fatal(&format!("the offsets of {partition} began anew: its records can't be told from those before"));
+        }
+        if !self.batch.is_empty() {
+            self.stage.accept(slot, &mut self.batch, &mut self.desk);
+            self.batch.clear();
+        }
+    }
+
+    fn source_failed(&mut self, slot: Slot, error: &SourceError) {
+        let Some(assignment) = self.assignments.get_mut(&slot) else { return };
+        // The next wake or tick asks again.
+        assignment.readable = false;
+        let partition = &assignment.partition;
+        let trouble = error.to_string();
+        let known = assignment.source_trouble.as_ref() == Some(&trouble);
+        match error {
+            SourceError::Unavailable(_) if known => {}
+            SourceError::Unavailable(_) => warn!(%partition, %error, "reading is held up"),
+            SourceError::OutOfRange(_) => {
+                assignment.out_of_range = true;
+                error!(%partition, %error, "records of this partition may be gone unread");
+                crate::events::offset_out_of_range(partition);
+            }
+            SourceError::Fatal(reason) => self.observer.fatal(reason),
+        }
+        assignment.source_trouble = Some(trouble);
+    }
+
+    fn settle(&mut self) {
+        let mut settled = std::mem::take(&mut self.desk.settled);
+        for Settled { slot, offset, bytes } in settled.drain(..) {
+            let Some(assignment) = self.assignments.get_mut(&slot) else { continue };
+            assignment.moved = true;
+            match assignment.watermark.settle(offset) {
+                Ok(()) => assignment.window_bytes = assignment.window_bytes.saturating_sub(bytes),
+                Err(error) => error!(partition = %assignment.partition, %error, "a stage settles wrongly"),
+            }
+        }
+        self.desk.settled = settled;
+    }
+
+    fn finish_revocations(&mut self) {
+        let now = self.desk.now;
+        let mut open = Vec::new();
+        for revocation in std::mem::take(&mut self.revocations) {
+            let idle = revocation.slots.iter().all(|&slot| self.stage.is_idle(slot));
+            if !idle && now < revocation.deadline {
+                open.push(revocation);
+                continue;
+            }
+            if !idle {
+                warn!("the drain deadline passed; jobs that still ran are cancelled and will run again elsewhere");
+            }
+            let positions: Vec<_> = revocation.slots.iter().filter_map(|&slot| self.release(slot)).collect();
+            if revocation.reply.send(positions).is_err() {
+                warn!("nobody waits for revoked partitions; their records are delivered again to the next owner");
+            }
+        }
+        self.revocations = open;
+    }
+
+    fn commit_if_due(&mut self) {
+        if self.desk.now < self.next_commit {
+            return;
+        }
+        self.next_commit = self.desk.now + self.settings.commit_interval;
+        if self.desk.now >= self.next_recommit {
+            self.next_recommit = self.desk.now + self.settings.recommit_interval;
+            self.assignments.values_mut().for_each(|assignment| assignment.committed = None);
+        }
+        let mut positions = Vec::new();
+        for assignment in self.assignments.values_mut() {
+            let position = assignment.watermark.commit_position();
+            if position.is_some() && position != assignment.committed {
+                positions.extend(position.map(|p| (assignment.partition.clone(), p)));
+            }
+        }
+        if !positions.is_empty() {
+            match self.committer.commit(&positions) {
+                Ok(()) => self.note_committed(),
+                Err(error) => warn!(%error, "the next tick commits again"),
+            }
+        }
+        self.publish_gauges();
+        self.watch_for_stalls();
+    }
+
+    fn note_committed(&mut self) {
+        for assignment in self.assignments.values_mut() {
+            assignment.committed = assignment.watermark.commit_position();
+        }
+    }
+
+    fn publish_gauges(&mut self) {
+        let now = self.desk.now;
+        for assignment in self.assignments.values_mut() {
+            let position = assignment.watermark.commit_position();
+            if assignment.head.0 != position {
+                assignment.head = (position, now);
+            }
+            let waits = assignment.watermark.unsettled() > 0 && !self.stage.holds_on_purpose();
+            assignment.gauges.set_head_age(if waits { now - assignment.head.1 } else { Duration::ZERO });
+            assignment.gauges.set(position, assignment.source.end_offset(), &assignment.watermark, assignment.window_bytes);
+        }
+    }
+
+    /// Records were appended, and nothing was delivered or settled since: a fault that nothing else would show. That the end lies
+    /// beyond the last delivered record shows nothing by itself: the rest may be markers, or committed by an earlier owner.
+    fn watch_for_stalls(&mut self) {
+        let now = self.desk.now;
+        for (&slot, assignment) in &mut self.assignments {
+            let end = assignment.source.end_offset();
+            if std::mem::take(&mut assignment.moved) || assignment.stands_since.1.is_none() {
+                assignment.stands_since = (now, end);
+            }
+            let (since, end_then) = assignment.stands_since;
+            let on_purpose = self.stage.holds_on_purpose() && !self.stage.wants(slot);
+            let stalled = end > end_then && now.duration_since(since) > self.settings.stall_after && !on_purpose;
+            let seconds = self.settings.stall_after.as_secs();
+            assignment.stalled =
+                stalled.then(|| format!("no progress for more than {seconds} s although records wait"));
+        }
+    }
+
+    fn hear_troubles(&mut self) {
+        for Trouble { slot, reason } in self.desk.troubles.drain(..) {
+            let Some(assignment) = self.assignments.get_mut(&slot) else { continue };
+            if assignment.stage_trouble.is_none() != reason.is_none() {
+                let partition = &assignment.partition;
+                match &reason {
+                    Some(reason) => warn!(%partition, reason, "the partition is held up"),
+                    None => info!(%partition, "the partition goes on"),
+                }
+            }
+            assignment.stage_trouble = reason;
+        }
+        let troubles: BTreeMap<_, _> = self
+            .assignments
+            .values()
+            .filter_map(|a| {
+                let reason = a.stage_trouble.as_ref().or(a.source_trouble.as_ref()).or(a.stalled.as_ref())?;
+                Some((a.partition.clone(), reason.clone()))
+            })
+            .collect();
+        if troubles != self.troubles {
+            self.troubles = troubles;
+            self.observer.troubles(&self.troubles);
+        }
+    }
+}

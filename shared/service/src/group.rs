@@ -1,0 +1,147 @@
+//! Shards as a member of a consumer group.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_bootstrap::health::Heartbeat;
+use tidegate_bootstrap::{Health, Shutdown};
+use tidegate_kafka::consumer::{GroupMember, ShardPort, Subscription};
+use tidegate_kafka::{Fatal, KafkaSettings, SystemClock};
+use tidegate_pipeline::ports::OffsetCommitter;
+use tidegate_pipeline::shard::{Shard, ShardObserver, ShardSettings};
+use tidegate_pipeline::stage::Stage;
+use tidegate_pipeline::{Inbox, TopicPartition, Wake};
+use tracing::info;
+
+use crate::error::ServiceError;
+
+/// A member of a group, before it joins.
+#[derive(Debug)]
+pub struct Member {
+    /// Its name in health and logs.
+    pub name: String,
+    /// What it reads.
+    pub subscription: Subscription,
+    /// How many threads share the partitions.
+    pub shards: usize,
+    /// Bounds and rhythm of each.
+    pub settings: ShardSettings,
+    /// How long leaving may take.
+    pub shutdown_deadline: Duration,
+}
+
+/// How long a shard's loop may stand before the process counts as dead.
+const ALIVE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Joins the group and works until shutdown is requested or something breaks for good. `make` makes the stage of a shard, on the
+/// shard's thread.
+pub async fn run<S: Stage>(
+    member: Member,
+    kafka: &KafkaSettings,
+    make: impl Fn(&Wake) -> S + Send + Sync + 'static,
+    (health, shutdown, fatal): (&Health, &Shutdown, &Fatal),
+) -> Result<(), ServiceError> {
+    let Member { name, subscription, shards, settings, shutdown_deadline } = member;
+    let ports: Vec<ShardPort> = (0..shards).map(|_| port()).collect();
+    health.not_ready(&name, "it has not joined its group yet");
+    info!(group = subscription.group, topics = ?subscription.topics, "joining the group");
+    let group = GroupMember::join(kafka, subscription, ports.clone(), fatal.clone())?;
+    let make = Arc::new(make);
+    for (number, port) in ports.into_iter().enumerate() {
+        let component = format!("{name} shard {number}");
+        let observer = Observer {
+            health: health.clone(),
+            heartbeat: health.heartbeat(&component, ALIVE_WITHIN),
+            component,
+            fatal: fatal.clone(),
+        };
+        spawn_shard(port, settings, group.committer(), observer, make.clone())?;
+    }
+    let mut joined = group.joined();
+    tokio::select! {
+        // The sender lives as long as the group.
+        _ = joined.wait_for(|&joined| joined) => health.ready(&name),
+        () = shutdown.requested() => {}
+        _ = fatal.reported() => {}
+    }
+    tokio::select! {
+        () = shutdown.requested() => {}
+        _ = fatal.reported() => {}
+    }
+    health.not_ready(&name, "it is leaving its group");
+    let left = tokio::time::timeout(shutdown_deadline, group.leave()).await;
+    match (fatal.reason(), left) {
+        (Some(reason), _) => Err(ServiceError::Fatal(reason)),
+        (None, Err(_)) => Err(ServiceError::ShutdownDeadline),
+        (None, Ok(())) => Ok(()),
+    }
+}
+
+fn port() -> ShardPort {
+    let wake = Wake::default();
+    ShardPort { control: Inbox::new(wake.clone()), wake }
+}
+
+fn spawn_shard<S: Stage>(
+    port: ShardPort,
+    settings: ShardSettings,
+    committer: Arc<dyn OffsetCommitter>,
+    observer: Observer,
+    make: Arc<impl Fn(&Wake) -> S + Send + Sync + 'static>,
+) -> Result<(), ServiceError> {
+    let (component, fatal) = (observer.component.clone(), observer.fatal.clone());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(|error| ServiceError::Local(format!("a shard's runtime can't start: {error}")))?;
+    let run = move || {
+        let stage = make(&port.wake);
+        let shard = Shard::new(
+            stage,
+            settings,
+            Arc::new(SystemClock),
+            committer,
+            (port.control, port.wake),
+            Box::new(observer),
+        );
+        runtime.block_on(shard.run());
+    };
+    std::thread::Builder::new()
+        .name(component.clone())
+        .spawn(move || {
+            if std::panic::catch_unwind(AssertUnwindSafe(run)).is_err() {
+                fatal.report(&format!("{component} panicked: that is a bug in tidegate"));
+            }
+        })
+        .map_err(|error| ServiceError::Local(format!("a shard's thread can't start: {error}")))?;
+    Ok(())
+}
+
+struct Observer {
+    health: Health,
+    heartbeat: Heartbeat,
+    component: String,
+    fatal: Fatal,
+}
+
+impl ShardObserver for Observer {
+    fn troubles(&mut self, troubles: &BTreeMap<TopicPartition, String>) {
+        match troubles.iter().next() {
+            None => self.health.ready(&self.component),
+            Some((partition, reason)) => {
+                let more = if troubles.len() > 1 { format!(" (and {} more)", troubles.len() - 1) } else { String::new() };
+                self.health.not_ready(&self.component, format!("{partition}: {reason}{more}"));
+            }
+        }
+    }
+
+    fn fatal(&mut self, reason: &str) {
+        self.fatal.report(reason);
+    }
+
+    fn alive(&mut self) {
+        self.heartbeat.beat();
+    }
+}

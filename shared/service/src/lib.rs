@@ -1,0 +1,18 @@
+//! What the services share: from a validated configuration to running shards.
+//!
+//! [`wiring`] turns settings into what the adapters take, [`plan`] says which topics there must be, [`drift`] keeps instances of
+//! one pipeline from running with different configurations, [`check`] compares the cluster with the plan, [`group`] runs shards
+//! as a member of a consumer group, and [`process`] is the frame of a service's process.
+#![deny(missing_docs)]
+
+pub mod check;
+pub mod drift;
+pub mod group;
+pub mod plan;
+pub mod process;
+pub mod wiring;
+
+mod error;
+
+pub use error::ServiceError;
+pub use process::Process;

@@ -1,0 +1,195 @@
+//! RocksDB with a column family per partition. The only file that reads and writes it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rocksdb::{
+    BottommostLevelCompaction, BoundColumnFamily, ColumnFamilyDescriptor, CompactOptions, DBPinnableSlice,
+    DBWithThreadMode, Direction, IteratorMode, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
+};
+use tidegate_domain::{CommitPosition, IdempotencyKey, UnixMillis};
+use tidegate_pipeline::ports::MarkEntry;
+
+use crate::entry::{self, NEWEST_KEY, POSITION_KEY, Stored};
+use crate::error::Fault;
+use crate::expiry::BrokerTime;
+use crate::options::{self, Tuning};
+
+type Rocks = DBWithThreadMode<MultiThreaded>;
+
+const DEFAULT_FAMILY: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
+
+/// An open database. Each one that is opened has a number, so that a report about an older one changes nothing.
+pub(crate) struct Database {
+    rocks: Rocks,
+    writes: WriteOptions,
+    creation: Mutex<()>,
+    pub(crate) number: u64,
+}
+
+/// What is applied to a partition as a whole.
+pub(crate) struct Batch<'a> {
+    pub(crate) entries: &'a [MarkEntry],
+    /// When the marks were appended.
+    pub(crate) at: UnixMillis,
+    /// Up to where the changelog is applied with this batch.
+    pub(crate) position: Option<CommitPosition>,
+}
+
+impl Database {
+    /// Opens what is in `path`, or makes it. `time_of` gives the time by which a column family's marks expire.
+    pub(crate) fn open(
+        path: &Path,
+        tuning: &Tuning,
+        time_of: impl Fn(&str) -> BrokerTime,
+        number: u64,
+    ) -> Result<Self, Fault> {
+        let options = tuning.database();
+        let families = families_in(path, &options)?;
+        let descriptors = families.into_iter().map(|name| {
+            let options = tuning.family(time_of(&name));
+            ColumnFamilyDescriptor::new(name, options)
+        });
+        let rocks = Rocks::open_cf_descriptors(&options, path, descriptors)?;
+        Ok(Self { rocks, writes: options::writes(), creation: Mutex::new(()), number })
+    }
+
+    /// Makes a column family that is missing.
+    pub(crate) fn ensure_family(&self, name: &str, tuning: &Tuning, time: BrokerTime) -> Result<(), Fault> {
+        let _one_at_a_time = self.creation.lock();
+        if self.rocks.cf_handle(name).is_none() {
+            self.rocks.create_cf(name, &tuning.family(time))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_family(&self, name: &str) -> bool {
+        self.rocks.cf_handle(name).is_some()
+    }
+
+    fn family(&self, name: &str) -> Result<Arc<BoundColumnFamily<'_>>, Fault> {
+        self.rocks.cf_handle(name).ok_or_else(|| Fault::Other(format!("there is no column family {name}")))
+    }
+
+    /// Joins marks into what is stored, all or none.
+    pub(crate) fn apply(&self, family: &str, batch: &Batch<'_>, newest: UnixMillis) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        let mut writes = WriteBatch::with_capacity_bytes(batch.entries.len() * 64 + 64);
+        let mut value = Vec::with_capacity(64);
+        for &MarkEntry { key: IdempotencyKey(key), mark } in batch.entries {
+            value.clear();
+            Stored { mark, at: batch.at }.encode(&mut value);
+            writes.merge_cf(&family, key, &value);
+        }
+        writes.put_cf(&family, NEWEST_KEY, entry::encode_time(newest));
+        if let Some(position) = batch.position {
+            writes.put_cf(&family, POSITION_KEY, entry::encode_position(position));
+        }
+        Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    /// What is stored of each key, expired or not. The keys must be sorted.
+    pub(crate) fn get_sorted(&self, family: &str, keys: &[&IdempotencyKey]) -> Result<Vec<Option<Stored>>, Fault> {
+        let family = self.family(family)?;
+        let keys = keys.iter().map(|IdempotencyKey(key)| key);
+        let values = self.rocks.batched_multi_get_cf(&family, keys, true);
+        values.into_iter().map(|value| read(value?)).collect()
+    }
+
+    /// What is stored of one key, expired or not.
+    pub(crate) fn get(&self, family: &str, IdempotencyKey(key): &IdempotencyKey) -> Result<Option<Stored>, Fault> {
+        read(self.rocks.get_pinned_cf(&self.family(family)?, key)?)
+    }
+
+    pub(crate) fn newest(&self, family: &str) -> Result<Option<UnixMillis>, Fault> {
+        self.reserved(family, NEWEST_KEY, entry::decode_time)
+    }
+
+    pub(crate) fn position(&self, family: &str) -> Result<Option<CommitPosition>, Fault> {
+        self.reserved(family, POSITION_KEY, entry::decode_position)
+    }
+
+    fn reserved<T>(&self, family: &str, key: &[u8], decode: fn(&[u8]) -> Option<T>) -> Result<Option<T>, Fault> {
+        let Some(value) = self.rocks.get_pinned_cf(&self.family(family)?, key)? else { return Ok(None) };
+        let unreadable = || Fault::Corrupt(format!("{} can't be read", String::from_utf8_lossy(key)));
+        decode(&value).map(Some).ok_or_else(unreadable)
+    }
+
+    /// Shows up to `limit` keys after `after`, in order, with their append times. Gives the last one where there may be more.
+    pub(crate) fn scan(
+        &self,
+        family: &str,
+        after: Option<IdempotencyKey>,
+        limit: usize,
+        mut show: impl FnMut(&IdempotencyKey, UnixMillis),
+    ) -> Result<Option<IdempotencyKey>, Fault> {
+        let mut options = ReadOptions::default();
+        options.fill_cache(false);
+        options.set_readahead_size(2 << 20);
+        let mode = after.as_ref().map_or(IteratorMode::Start, |key| IteratorMode::From(&key.0, Direction::Forward));
+        let mut last = None;
+        let rows = self.rocks.iterator_cf_opt(&self.family(family)?, options, mode);
+        for (shown, row) in rows.enumerate() {
+            let (key, value) = row?;
+            let Some(key) = entry::mark_key(&key) else { continue };
+            let at = Stored::decode(&value).map_err(|error| unreadable(&key, error))?.at;
+            show(&key, at);
+            last = Some(key);
+            if shown >= limit {
+                return Ok(last);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Keys and bytes in files and in memory, as RocksDB estimates them.
+    pub(crate) fn size(&self, family: &str) -> Result<(u64, u64), Fault> {
+        let family = self.family(family)?;
+        let property = |name| self.rocks.property_int_value_cf(&family, name).map(Option::unwrap_or_default);
+        let keys = property(rocksdb::properties::ESTIMATE_NUM_KEYS)?;
+        let files = property(rocksdb::properties::TOTAL_SST_FILES_SIZE)?;
+        Ok((keys, files + property(rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES)?))
+    }
+
+    /// Rewrites a column family, so that what is expired leaves the disk. Twice: what the first pass had to merge, only the
+    /// second may drop.
+    pub(crate) fn compact(&self, family: &str) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        self.rocks.flush_cf(&family)?;
+        let mut options = CompactOptions::default();
+        options.set_bottommost_level_compaction(BottommostLevelCompaction::Force);
+        for _pass in 0..2 {
+            self.rocks.compact_range_cf_opt(&family, None::<&[u8]>, None::<&[u8]>, &options);
+        }
+        Ok(())
+    }
+}
+
+fn read(value: Option<DBPinnableSlice<'_>>) -> Result<Option<Stored>, Fault> {
+    let decode = |value: DBPinnableSlice<'_>| {
+        Stored::decode(&value).map_err(|error| Fault::Corrupt(format!("a mark can't be read: {error}")))
+    };
+    value.map(decode).transpose()
+}
+
+fn unreadable(key: &IdempotencyKey, error: tidegate_domain::mark::MarkFormatError) -> Fault {
+    Fault::Corrupt(format!("the mark of {key} can't be read: {error}"))
+}
+
+/// The column families that a database has.
+fn families_in(path: &Path, options: &rocksdb::Options) -> Result<Vec<String>, Fault> {
+    if path.join("CURRENT").exists() {
+        return Ok(Rocks::list_cf(options, path)?);
+    }
+    // RocksDB would take the directory for a new one, and delete the data files that it does not know.
+    let data = |name: &std::ffi::OsStr| {
+        let name = name.to_string_lossy();
+        name.ends_with(".sst") || name.ends_with(".log") || name.starts_with("MANIFEST")
+    };
+    let left = std::fs::read_dir(path).map(|dir| dir.flatten().any(|file| data(&file.file_name())));
+    match left {
+        Ok(true) => Err(Fault::Corrupt("the file CURRENT is missing beside data files".to_owned())),
+        _ => Ok(vec![DEFAULT_FAMILY.to_owned()]),
+    }
+}

@@ -1,0 +1,98 @@
+//! What is stored: the mark and the time of its append under the key, and two reserved keys beside them.
+
+use rocksdb::MergeOperands;
+use tidegate_domain::mark::MarkFormatError;
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+
+/// Up to where the changelog is applied. Reserved keys are told from marks by their length.
+pub(crate) const POSITION_KEY: &[u8] = b"~position";
+/// The newest append time that the partition has seen.
+pub(crate) const NEWEST_KEY: &[u8] = b"~newest";
+
+const TIME_LEN: usize = 6;
+const LAST_TIME: i64 = (1 << (8 * TIME_LEN)) - 1;
+
+/// A mark and when it was appended, by the broker's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) mark: Mark,
+    pub(crate) at: UnixMillis,
+}
+
+/// The nearest time that can be stored: from 1970 to the year 10889.
+pub(crate) fn storable(at: UnixMillis) -> UnixMillis {
+    UnixMillis(at.0.clamp(0, LAST_TIME))
+}
+
+impl Stored {
+    /// Appends the stored form: the mark, then the time in 6 bytes, so that expiry need not read the mark.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        self.mark.encode(out);
+        out.extend_from_slice(&encode_time(self.at));
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, MarkFormatError> {
+        let (mark, time) = bytes.split_last_chunk::<TIME_LEN>().ok_or(MarkFormatError::Length)?;
+        Ok(Self { mark: Mark::decode(mark)?, at: time_of(time) })
+    }
+
+    fn join(self, other: Self) -> Self {
+        Self { mark: self.mark.join(other.mark), at: UnixMillis(self.at.0.max(other.at.0)) }
+    }
+}
+
+/// The append time of a stored mark, readable or not.
+pub(crate) fn append_time(value: &[u8]) -> Option<UnixMillis> {
+    value.split_last_chunk::<TIME_LEN>().map(|(_, time)| time_of(time))
+}
+
+pub(crate) fn encode_time(at: UnixMillis) -> [u8; TIME_LEN] {
+    let [_, _, time @ ..] = storable(at).0.to_be_bytes();
+    time
+}
+
+pub(crate) fn decode_time(bytes: &[u8]) -> Option<UnixMillis> {
+    <&[u8; TIME_LEN]>::try_from(bytes).ok().map(time_of)
+}
+
+fn time_of(time: &[u8; TIME_LEN]) -> UnixMillis {
+    UnixMillis(time.iter().fold(0, |sum, &byte| (sum << 8) | i64::from(byte)))
+}
+
+pub(crate) fn encode_position(position: CommitPosition) -> [u8; 8] {
+    position.0.to_be_bytes()
+}
+
+pub(crate) fn decode_position(bytes: &[u8]) -> Option<CommitPosition> {
+    bytes.try_into().ok().map(i64::from_be_bytes).map(CommitPosition)
+}
+
+/// The key of a mark; `None` where `key` is a reserved one.
+pub(crate) fn mark_key(key: &[u8]) -> Option<IdempotencyKey> {
+    key.try_into().ok().map(IdempotencyKey)
+}
+
+/// The merge operator: joins all that can be read. RocksDB calls it from its own threads, through C, where a panic ends the
+/// process, and takes `None` for a broken database; so it does neither. What can't be read is left out when anything else
+/// can be read, and kept as it is when nothing can, for the reader to find.
+pub(crate) fn join_values(_key: &[u8], existing: Option<&[u8]>, operands: &MergeOperands) -> Option<Vec<u8>> {
+    join_all(existing.into_iter().chain(operands.iter()))
+}
+
+fn join_all<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
+    let mut joined: Option<Stored> = None;
+    let mut unreadable: &[u8] = &[];
+    for value in values {
+        match Stored::decode(value) {
+            Ok(stored) => joined = Some(joined.map_or(stored, |joined| joined.join(stored))),
+            Err(_) => unreadable = value,
+        }
+    }
+    let Some(joined) = joined else { return Some(unreadable.to_vec()) };
+    let mut out = Vec::with_capacity(48);
+    joined.encode(&mut out);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! How RocksDB is set up: point look-ups that mostly miss, blind writes, and memory that is bounded over all partitions.
+
+use std::time::Duration;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, WriteBufferManager,
+    WriteOptions,
+};
+
+use crate::entry;
+use crate::expiry::{BrokerTime, ForgetExpired, Retention};
+use crate::settings::MemoryBudgets;
+
+const MIB: usize = 1 << 20;
+const WRITE_BUFFER: usize = 8 * MIB;
+const OPEN_FILES: i32 = 256;
+
+/// What all column families share, and what outlives a database that is opened again.
+pub(crate) struct Tuning {
+    cache: Cache,
+    write_buffers: WriteBufferManager,
+    max_wal: u64,
+    pub(crate) retention: Retention,
+}
+
+impl Tuning {
+    pub(crate) fn new(memory: &MemoryBudgets, retention: Retention) -> Self {
+        let cache = Cache::new_hyper_clock_cache(memory.block_cache.max(8 * MIB), 0);
+        let buffers = memory.write_buffers.max(MIB);
+        // Stalls would stop a shard's thread; past the budget the largest buffer is flushed instead.
+        let write_buffers =
+            WriteBufferManager::new_write_buffer_manager_with_cache(buffers, false, cache.clone());
+        // An idle partition pins old log files: at this size it is flushed. It bounds the replay at start, too.
+        Self { cache, write_buffers, max_wal: 2 * buffers as u64, retention }
+    }
+
+    pub(crate) fn database(&self) -> Options {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.create_missing_column_families(true);
+        options.set_max_open_files(OPEN_FILES);
+        options.set_max_background_jobs(2);
+        options.set_write_buffer_manager(&self.write_buffers);
+        options.set_max_total_wal_size(self.max_wal);
+        // A killed process leaves half a record at the end, which was not answered: it is cut off. Anything else that is wrong
+        // with the log makes the state corrupt; the default would silently drop what follows.
+        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+        options.set_bytes_per_sync(MIB as u64);
+        options.set_wal_bytes_per_sync(MIB as u64);
+        options.set_skip_stats_update_on_db_open(true);
+        options.set_stats_dump_period_sec(0);
+        options.set_stats_persist_period_sec(0);
+        options.set_max_manifest_file_size(4 * MIB);
+        options.set_log_level(LogLevel::Warn);
+        options.set_keep_log_file_num(2);
+        options.set_max_log_file_size(MIB);
+        options
+    }
+
+    pub(crate) fn family(&self, time: BrokerTime) -> Options {
+        let mut options = Options::default();
+        options.set_merge_operator_associative(c"tidegate.join-marks", entry::join_values);
+        options.set_compaction_filter_factory(ForgetExpired { retention: self.retention, time });
+        options.set_write_buffer_size(WRITE_BUFFER);
+        options.set_max_write_buffer_number(3);
+        options.set_memtable_whole_key_filtering(true);
+        options.set_memtable_prefix_bloom_ratio(0.02);
+        options.set_target_file_size_base(16 * MIB as u64);
+        options.set_max_bytes_for_level_base(64 * MIB as u64);
+        options.set_level_compaction_dynamic_level_bytes(true);
+        // Hashes don't compress.
+        options.set_compression_type(DBCompressionType::None);
+        // When it looks, not what it forgets: a file that no write touches is rewritten after this, so that the disk stays flat.
+        let rewrite = rewrite_after(self.retention);
+        options.set_periodic_compaction_seconds(rewrite);
+        options.set_ttl(rewrite);
+        options.set_block_based_table_factory(&self.table());
+        options
+    }
+
+    fn table(&self) -> BlockBasedOptions {
+        let mut table = BlockBasedOptions::default();
+        table.set_block_cache(&self.cache);
+        table.set_bloom_filter(10.0, false);
+        table.set_whole_key_filtering(true);
+        table.set_optimize_filters_for_memory(true);
+        table.set_data_block_index_type(DataBlockIndexType::BinaryAndHash);
+        table.set_cache_index_and_filter_blocks(true);
+        table.set_cache_index_and_filter_blocks_with_high_priority(true);
+        table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        table
+    }
+}
+
+fn rewrite_after(Retention(retention): Retention) -> u64 {
+    (retention / 4).clamp(Duration::from_secs(600), Duration::from_secs(7 * 86_400)).as_secs()
+}
+
+/// Answered when the log has it: the system writes it to the disk though the process be killed. Once a changelog is the truth,
+/// this is the one place that turns the log off: marks and position are in one column family, so they are flushed together.
+pub(crate) fn writes() -> WriteOptions {
+    let mut options = WriteOptions::default();
+    options.set_sync(false);
+    options.disable_wal(false);
+    options
+}

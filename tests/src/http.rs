@@ -1,0 +1,32 @@
+//! Short HTTP calls to servers on this machine, from plain and from async tests.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::background::block_on;
+
+/// Status and body of a GET.
+pub fn get(url: &str) -> Result<(u16, String), reqwest::Error> {
+    send(client().get(url))
+}
+
+/// Status and body of a POST of the value as JSON.
+pub fn post_json(url: &str, body: &Value) -> Result<(u16, String), reqwest::Error> {
+    send(client().post(url).json(body))
+}
+
+fn client() -> reqwest::Client {
+    reqwest::Client::builder()
+        .no_proxy() // they're on this machine, whatever the environment says
+        .timeout(Duration::from_secs(10))
+        .build()
+        .expect("an HTTP client can be built")
+}
+
+fn send(request: reqwest::RequestBuilder) -> Result<(u16, String), reqwest::Error> {
+    block_on(async move {
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    })
+}
