@@ -12,6 +12,7 @@
 //! files out. Names of topics, groups and subjects come from [`unique`]: the shared servers are never cleaned.
 
 pub mod background;
+pub mod demo;
 pub mod endpoint;
 pub mod guard;
 pub mod http;

@@ -14,7 +14,7 @@ use tidegate_service::{Process, ServiceError, wiring};
 pub async fn run(process: &Process) -> Result<(), ServiceError> {
     let config = &process.config;
     let names = wiring::names(config);
-    let heap_bytes = config.retry.heap_bytes.get();
+    let heap_bytes = wiring::bytes(config.retry.heap_bytes);
     let publisher = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let settings = DelaySettings { names: names.clone(), ladder: wiring::ladder(config)?, heap_bytes };
     let member = Member {

@@ -1,21 +1,20 @@
 //! Running tiers: classes, handlers, marks and groups put together.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::{
-    Class as Configured, Handler as Configured_, OnConflict, Ordering as ConfiguredOrdering, Tier, TierName,
+    Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier, TierName,
 };
 use tidegate_kafka::consumer::{Start, Subscription};
+use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Publisher, SystemClock};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering, Ports};
 use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
-use tidegate_state::Marks;
+use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
 
 use crate::handler::Adapter;
 use crate::http::{self, Http};
@@ -81,7 +80,7 @@ async fn run_tier(
             drain_deadline: config.consume.drain_deadline,
         },
         shards,
-        settings: wiring::shard(config, tier.window_records.get(), tier.window_bytes.get()),
+        settings: wiring::shard(config, tier.window_records.get(), wiring::bytes(tier.window_bytes)),
         shutdown_deadline: config.consume.shutdown_deadline,
     };
     let make = move |wake: &tidegate_pipeline::Wake| JobStage::new(ports.clone(), settings.clone(), wake);
@@ -120,11 +119,11 @@ fn handlers(
     let client = http::client()?;
     let handler = |class: &Configured| -> Result<Arc<dyn HandlerPort>, ServiceError> {
         Ok(match &class.handler {
-            Configured_::Http(http) => {
+            ConfiguredHandler::Http(http) => {
                 Arc::new(Adapter::new(Arc::new(Http::new(client.clone(), http)?), events.clone()))
             }
-            Configured_::Log => Arc::new(Adapter::new(Arc::new(Log), events.clone())),
-            Configured_::Rust => registered.get(class.name.as_str(), events).ok_or_else(|| {
+            ConfiguredHandler::Log => Arc::new(Adapter::new(Arc::new(Log), events.clone())),
+            ConfiguredHandler::Rust => registered.get(class.name.as_str(), events).ok_or_else(|| {
                 ServiceError::Configuration(format!(
                     "class `{}` has handler.type = \"rust\" and this binary registers none for it: register it by \
                      `Worker::new().handler(\"{0}\", …)`, or give the class another handler",
@@ -136,7 +135,29 @@ fn handlers(
     config.classes.values().map(handler).collect()
 }
 
+/// The marks of one tier. Opening may recover a killed process's log, so it is not done on the runtime.
 async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Arc<dyn MarkStore>, ServiceError> {
-    let _ = (process, name, tier, BTreeMap::<(), ()>::new(), Duration::ZERO, Marks::default);
-    todo!("the state crate's API")
+    let config = process.config.clone();
+    let (kafka, tier_name, partitions) = (process.kafka.clone(), name.to_string(), tier.partitions.get());
+    let open = move || -> Result<Arc<dyn MarkStore>, ServiceError> {
+        let cluster = Cluster::connect(&kafka)?;
+        let topic = wiring::names(&config).jobs(&tier_name);
+        let mut ids = cluster.topic_ids(&[topic.as_str()])?;
+        let id = ids.remove(topic.as_str()).ok_or_else(|| {
+            ServiceError::Configuration(format!("topic `{topic}` is missing: `tidegate topics apply` creates it"))
+        })?;
+        let provenance = Provenance {
+            cluster_id: cluster.cluster_id()?,
+            topics: [(topic, TopicIdentity { id, partitions })].into(),
+        };
+        let settings = Settings {
+            dir: config.state.dir.join(&tier_name),
+            retention: config.state.retention,
+            provenance,
+            memory: MemoryBudgets::default(),
+        };
+        let marks = Marks::open_dir(settings).map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
+        Ok(Arc::new(marks))
+    };
+    tokio::task::spawn_blocking(open).await.map_err(|error| ServiceError::Fatal(error.to_string()))?
 }

@@ -89,10 +89,8 @@ impl GroupContext {
         if partitions.count() == 0 {
             return consumer.incremental_assign(partitions);
         }
-        if let Err(error) = offsets::resolve(consumer, partitions, &self.start) {
-            // A guess could pass over events. The process ends, and its restart asks again.
-            return Err(error);
-        }
+        // Where that fails the process ends, and its restart asks again: a guess could pass over events.
+        offsets::resolve(consumer, partitions, &self.start)?;
         let Some(shared) = self.consumer.get().and_then(Weak::upgrade) else {
             return Err(KafkaError::Subscription("the consumer is closing".to_owned()));
         };

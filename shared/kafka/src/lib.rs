@@ -16,6 +16,7 @@ pub mod publisher;
 mod settings;
 pub mod single;
 mod source;
+mod topic_id;
 pub mod topics;
 
 pub use clock::SystemClock;

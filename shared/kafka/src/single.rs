@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::config::FromClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
+use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidegate_domain::Partition;
 use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
@@ -37,18 +38,29 @@ pub fn read_topic(
         BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?;
     let consumer = Arc::new(consumer);
     let unreadable = |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
-    let metadata = consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT).map_err(|e| unreadable(&e))?;
+    let metadata = patiently(|| consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
     let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
         return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
     };
     for partition in found.partitions() {
         let (low, high) =
-            consumer.fetch_watermarks(topic, partition.id(), LOOK_TIMEOUT).map_err(|e| unreadable(&e))?;
+            patiently(|| consumer.fetch_watermarks(topic, partition.id(), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
         if high > low && read_partition(&consumer, topic, partition.id(), high, &mut each)?.is_break() {
             break;
         }
     }
     Ok(())
+}
+
+/// A leader that moves, or a topic that was made just now, is no error for a while.
+fn patiently<T>(mut ask: impl FnMut() -> KafkaResult<T>) -> KafkaResult<T> {
+    let deadline = Instant::now() + LOOK_TIMEOUT;
+    loop {
+        match ask() {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
+            answer => return answer,
+        }
+    }
 }
 
 fn read_partition(

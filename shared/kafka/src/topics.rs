@@ -32,6 +32,8 @@ pub struct TopicState {
     pub partitions: u32,
     /// Its replication factor.
     pub replication: usize,
+    /// Whether every partition has a leader: a topic just made has none for a moment.
+    pub led: bool,
 }
 
 /// Why the cluster could not be asked or changed.
@@ -88,6 +90,7 @@ impl Cluster {
         let state = |topic: &rdkafka::metadata::MetadataTopic| TopicState {
             partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
             replication: topic.partitions().first().map_or(0, |p| p.replicas().len()),
+            led: topic.partitions().iter().all(|p| p.leader() >= 0 && p.error().is_none()),
         };
         Ok(metadata.topics().iter().map(|topic| (topic.name().to_owned(), state(topic))).collect())
     }
@@ -98,6 +101,15 @@ impl Cluster {
             .client()
             .fetch_cluster_id(LOOK_TIMEOUT)
             .ok_or(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut)))
+    }
+
+    /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
+    #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
+    pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
+        let client = self.consumer.client().native_ptr();
+        // SAFETY: the client lives as long as `self`.
+        let ids = unsafe { crate::topic_id::topic_ids(client, topics, LOOK_TIMEOUT) };
+        ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
     }
 
     /// First and next offset of a partition. Blocks.
@@ -139,7 +151,7 @@ impl Cluster {
         let deadline = tokio::time::Instant::now() + at_most;
         loop {
             let topics = self.topics()?;
-            let known = |spec: &TopicSpec| topics.get(&spec.name).is_some_and(|t| t.partitions > 0);
+            let known = |spec: &TopicSpec| topics.get(&spec.name).is_some_and(|t| t.partitions > 0 && t.led);
             if specs.iter().all(known) {
                 return Ok(());
             }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tidegate_domain::job::{JOB_HEADER, SOURCE_JOB_HEADER};
-use tidegate_domain::{Failure, JobHeader, Offset, Topic, UnixMillis};
+use tidegate_domain::{Failure, JobHeader, Topic, UnixMillis};
 use tracing::{error, warn};
 
 use crate::events;

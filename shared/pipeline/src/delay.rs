@@ -13,7 +13,7 @@ use tidegate_domain::ladder::Hold;
 use tidegate_domain::{Failure, Hop, JobHeader, Ladder, Topic, UnixMillis};
 use tokio::time::Instant;
 
-use crate::dead_letter::{DeadLetter, Dying, source_headers};
+use crate::dead_letter::{DeadLetter, Dying, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
@@ -124,10 +124,12 @@ impl DelayStage {
                 (desk.wall, Then::Dead(DeadLetter::new(failure)))
             }
         };
+        // The record was appended in the past; a clock that says otherwise was set back, and must not make it wait longer.
+        let wall = record.timestamp().map_or(desk.wall, |appended| desk.wall.max(appended));
+        // One more millisecond: both clocks were cut to whole ones, and early is not allowed.
+        let wait = until.since(wall) + Duration::from_millis(u64::from(until > wall));
         let bytes = record.size();
         let key = self.held.insert(Held { slot, record, then, failed_before: false });
-        // One more millisecond: both clocks were cut to whole ones, and early is not allowed.
-        let wait = until.since(desk.wall) + Duration::from_millis(u64::from(until > desk.wall));
         partition.queue.push(steady.after(wait), bytes, key);
     }
 
@@ -163,7 +165,12 @@ impl DelayStage {
             };
             match result {
                 Ok(()) => return true,
-                Err(PublishError::TooLarge(reason)) => self.shrink(key, &reason),
+                Err(PublishError::TooLarge(reason)) => {
+                    if let Err(smallest) = self.shrink(key, &reason) {
+                        self.again_later(key, &smallest.into(), desk);
+                        return false;
+                    }
+                }
                 Err(error) => {
                     self.again_later(key, &error, desk);
                     return false;
@@ -209,14 +216,16 @@ impl DelayStage {
         dead.publish((&*self.publisher, &dlq), &dying, now, key.ticket(), &self.deliveries)
     }
 
-    fn shrink(&mut self, key: Key, reason: &str) {
-        let held = &mut self.held[key];
-        held.then = Then::Dead(match &held.then {
-            Then::Run(_) | Then::Hop(_) => {
-                DeadLetter::new(Failure::permanent("too-large", format!("too large to go on: {reason}")))
+    /// The next smaller form of what goes on.
+    fn shrink(&mut self, key: Key, reason: &str) -> Result<(), SmallestForm> {
+        match &mut self.held[key].then {
+            Then::Dead(dead) => dead.shrink(),
+            then => {
+                let message = format!("too large to go on: {reason}");
+                *then = Then::Dead(DeadLetter::new(Failure::permanent("too-large", message)));
+                Ok(())
             }
-            Then::Dead(dead) => dead.clone().smaller(),
-        });
+        }
     }
 
     fn again_later(&mut self, key: Key, error: &PublishError, desk: &mut Desk) {
@@ -249,11 +258,13 @@ impl DelayStage {
             }
             match result {
                 Ok(()) => self.handed_on(key, desk),
-                Err(PublishError::TooLarge(reason)) => {
-                    self.shrink(key, &reason);
-                    // A partition that must wait has put the record back into its queue.
-                    let _goes_on = self.publish(key, desk);
-                }
+                Err(PublishError::TooLarge(reason)) => match self.shrink(key, &reason) {
+                    Ok(()) => {
+                        // A partition that must wait has put the record back into its queue.
+                        let _goes_on = self.publish(key, desk);
+                    }
+                    Err(smallest) => self.again_later(key, &smallest.into(), desk),
+                },
                 Err(error) => self.again_later(key, &error, desk),
             }
         }
@@ -352,9 +363,6 @@ impl Stage for DelayStage {
 
     fn release(&mut self, slot: Slot) {
         self.partitions.remove(&slot);
-        let theirs: Vec<Key> = self.held.iter().filter(|(_, held)| held.slot == slot).map(|(key, _)| key).collect();
-        for key in theirs {
-            self.held.remove(key);
-        }
+        self.held.retain(|held| held.slot != slot);
     }
 }

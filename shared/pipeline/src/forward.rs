@@ -8,11 +8,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tidegate_domain::job::JOB_HEADER;
-use tidegate_domain::{Failure, Partition, Topic, UnixMillis};
+use tidegate_domain::{Failure, FailureKind, Partition, Topic, UnixMillis};
 use tokio::time::Instant;
-use tracing::warn;
 
-use crate::dead_letter::{DeadLetter, Dying, source_headers};
+use crate::dead_letter::{DeadLetter, Dying, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
@@ -63,14 +62,37 @@ enum Outgoing {
     Dead(DeadLetter),
 }
 
+/// How far one copy of an event came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stand {
+    Unsent,
+    OnItsWay,
+    Acknowledged,
+}
+
 #[derive(Debug)]
 struct Forwarded {
     slot: Slot,
     record: Record,
-    outgoing: Vec<Outgoing>,
-    /// How many were handed to the publisher; they are published in order.
-    sent: usize,
-    acknowledged: usize,
+    /// What it becomes; handed over in order.
+    copies: Vec<(Outgoing, Stand)>,
+}
+
+/// What an acknowledgement belongs to.
+#[derive(Debug)]
+struct OnItsWay {
+    slot: Slot,
+    event: Key,
+    copy: usize,
+}
+
+/// Why a partition makes no progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum HeldUp {
+    /// The router can't decide now.
+    Undecided,
+    /// A copy was not published.
+    Unpublished,
 }
 
 #[derive(Debug)]
@@ -80,13 +102,13 @@ struct Source {
     waiting: VecDeque<Record>,
     /// Routed and not settled, in offset order; settled ones leave lazily.
     forwarded: VecDeque<Key>,
-    /// The last of `forwarded`, when not all of it is handed over.
-    unfinished: Option<Key>,
+    /// Those of `forwarded` that are not handed over whole.
+    unfinished: VecDeque<Key>,
     on_their_way: usize,
     /// A publish failed: forward anew when nothing is on its way.
     rewind: bool,
     held_until: Option<Instant>,
-    troubled: bool,
+    held_up: Option<HeldUp>,
     draining: bool,
 }
 
@@ -97,6 +119,7 @@ pub struct ForwardStage<R> {
     names: Names,
     sources: BTreeMap<Slot, Source>,
     in_hand: Keyed<Forwarded>,
+    on_their_way: Keyed<OnItsWay>,
     deliveries: Arc<Inbox<Delivery>>,
     acknowledged: Vec<Delivery>,
 }
@@ -119,6 +142,7 @@ impl<R: EventRouter> ForwardStage<R> {
             names,
             sources: BTreeMap::new(),
             in_hand: Keyed::default(),
+            on_their_way: Keyed::default(),
             deliveries: Inbox::new(wake.clone()),
             acknowledged: Vec::new(),
         }
@@ -136,7 +160,7 @@ impl<R: EventRouter> ForwardStage<R> {
             if source.rewind {
                 return;
             }
-            if let Some(key) = source.unfinished.take() {
+            if let Some(key) = source.unfinished.pop_front() {
                 if !self.send(key, desk) {
                     return;
                 }
@@ -156,27 +180,30 @@ impl<R: EventRouter> ForwardStage<R> {
     fn route(&mut self, slot: Slot, record: Record, desk: &mut Desk) -> bool {
         let Some(source) = self.sources.get_mut(&slot) else { return false };
         let mut jobs = Vec::new();
-        let outgoing = match self.router.route(&source.at, &record, desk.wall, &mut jobs) {
-            Routed::Jobs => jobs.into_iter().map(Outgoing::Job).collect(),
-            Routed::Dead(failure) => vec![Outgoing::Dead(DeadLetter::new(failure))],
-            Routed::Ignored => {
+        let routed = self.router.route(&source.at, &record, desk.wall, &mut jobs);
+        if let Routed::Later(reason) = routed {
+            source.waiting.push_front(record);
+            source.held_until = Some(desk.now + RETRY_PAUSE);
+            source.held_up = Some(HeldUp::Undecided);
+            desk.trouble(slot, reason);
+            desk.wake_after(RETRY_PAUSE);
+            return false;
+        }
+        source.goes_on_from(HeldUp::Undecided, slot, desk);
+        let outgoing = match routed {
+            Routed::Ignored | Routed::Later(_) => {
                 desk.settle(slot, record.offset(), record.size());
                 return true;
             }
-            Routed::Later(reason) => {
-                source.waiting.push_front(record);
-                source.held_until = Some(desk.now + RETRY_PAUSE);
-                source.troubled = true;
-                desk.trouble(slot, reason);
-                desk.wake_after(RETRY_PAUSE);
-                return false;
+            Routed::Dead(failure) => vec![Outgoing::Dead(DeadLetter::new(failure))],
+            Routed::Jobs if jobs.is_empty() => {
+                let failure = Failure::new(FailureKind::Unroutable, "no-job", "its routes made no job of the event");
+                vec![Outgoing::Dead(DeadLetter::new(failure))]
             }
+            Routed::Jobs => jobs.into_iter().map(Outgoing::Job).collect(),
         };
-        if source.troubled && source.on_their_way == 0 {
-            source.troubled = false;
-            desk.trouble_over(slot);
-        }
-        let key = self.in_hand.insert(Forwarded { slot, record, outgoing, sent: 0, acknowledged: 0 });
+        let copies = outgoing.into_iter().map(|outgoing| (outgoing, Stand::Unsent)).collect();
+        let key = self.in_hand.insert(Forwarded { slot, record, copies });
         source.forwarded.push_back(key);
         self.send(key, desk)
     }
@@ -185,20 +212,29 @@ impl<R: EventRouter> ForwardStage<R> {
     fn send(&mut self, key: Key, desk: &mut Desk) -> bool {
         while let Some(forwarded) = self.in_hand.get(key) {
             let slot = forwarded.slot;
-            let Some(outgoing) = forwarded.outgoing.get(forwarded.sent) else { return true };
-            let result = self.publish(key, forwarded, outgoing, desk.wall);
+            let Some(copy) = forwarded.copies.iter().position(|(_, stand)| *stand == Stand::Unsent) else { return true };
+            let ticket = self.on_their_way.insert(OnItsWay { slot, event: key, copy });
+            let result = self.publish(ticket, forwarded, &forwarded.copies[copy].0, desk.wall);
+            if result.is_err() {
+                self.on_their_way.remove(ticket);
+            }
             let Some(source) = self.sources.get_mut(&slot) else { return false };
             match result {
                 Ok(()) => {
                     source.on_their_way += 1;
-                    self.in_hand[key].sent += 1;
+                    self.in_hand[key].copies[copy].1 = Stand::OnItsWay;
                 }
                 Err(PublishError::Full) => {
-                    source.unfinished = Some(key);
+                    source.unfinished.push_front(key);
                     desk.wake_after(FULL_PAUSE);
                     return false;
                 }
-                Err(PublishError::TooLarge(reason)) => self.shrink(key, self.in_hand[key].sent, &reason),
+                Err(PublishError::TooLarge(reason)) => {
+                    if let Err(smallest) = self.shrink(key, copy, &reason) {
+                        self.failed(slot, &smallest.into(), desk);
+                        return false;
+                    }
+                }
                 Err(error) => {
                     self.failed(slot, &error, desk);
                     return false;
@@ -210,7 +246,7 @@ impl<R: EventRouter> ForwardStage<R> {
 
     fn publish(
         &self,
-        key: Key,
+        ticket: Key,
         forwarded: &Forwarded,
         outgoing: &Outgoing,
         now: UnixMillis,
@@ -227,33 +263,36 @@ impl<R: EventRouter> ForwardStage<R> {
                     value: record.value(),
                     headers: &headers,
                 };
-                self.publisher.publish(&outbound, key.ticket(), &self.deliveries)
+                self.publisher.publish(&outbound, ticket.ticket(), &self.deliveries)
             }
             Outgoing::Dead(dead) => {
                 let Some(source) = self.sources.get(&forwarded.slot) else { return Ok(()) };
                 let dying = Dying { record, partition: &source.at, job: None };
                 let dlq = self.names.dlq();
-                dead.publish((&*self.publisher, &dlq), &dying, now, key.ticket(), &self.deliveries)
+                dead.publish((&*self.publisher, &dlq), &dying, now, ticket.ticket(), &self.deliveries)
             }
         }
     }
 
-    fn shrink(&mut self, key: Key, place: usize, reason: &str) {
-        let outgoing = &mut self.in_hand[key].outgoing[place];
-        *outgoing = Outgoing::Dead(match outgoing {
+    /// The copy in the next smaller form.
+    fn shrink(&mut self, key: Key, copy: usize, reason: &str) -> Result<(), SmallestForm> {
+        let (outgoing, stand) = &mut self.in_hand[key].copies[copy];
+        *stand = Stand::Unsent;
+        match outgoing {
             Outgoing::Job(_) => {
                 let message = format!("the event is too large for its job topic: {reason}");
-                DeadLetter::new(Failure::permanent("too-large", message))
+                *outgoing = Outgoing::Dead(DeadLetter::new(Failure::permanent("too-large", message)));
+                Ok(())
             }
-            Outgoing::Dead(dead) => dead.clone().smaller(),
-        });
+            Outgoing::Dead(dead) => dead.shrink(),
+        }
     }
 
     fn failed(&mut self, slot: Slot, error: &PublishError, desk: &mut Desk) {
         events::publish_error();
         let Some(source) = self.sources.get_mut(&slot) else { return };
         source.rewind = true;
-        source.troubled = true;
+        source.held_up = Some(HeldUp::Unpublished);
         source.held_until = Some(desk.now + RETRY_PAUSE);
         desk.trouble(slot, error.to_string());
         desk.wake_after(RETRY_PAUSE);
@@ -263,49 +302,43 @@ impl<R: EventRouter> ForwardStage<R> {
         let mut acknowledged = std::mem::take(&mut self.acknowledged);
         self.deliveries.take(&mut acknowledged);
         for (ticket, result) in acknowledged.drain(..) {
-            let key = Key::of(ticket);
-            let Some(slot) = self.in_hand.get(key).map(|forwarded| forwarded.slot) else {
+            let Some(OnItsWay { slot, event, copy }) = self.on_their_way.remove(Key::of(ticket)) else {
                 events::fenced();
                 continue;
             };
             let Some(source) = self.sources.get_mut(&slot) else { continue };
             source.on_their_way -= 1;
             match result {
-                Ok(()) => self.acknowledge(key, desk),
-                Err(PublishError::TooLarge(reason)) => self.resend_smaller(key, &reason, desk),
+                Ok(()) => self.acknowledge(event, copy, desk),
+                Err(PublishError::TooLarge(reason)) => self.send_smaller(slot, event, copy, &reason, desk),
                 Err(error) => self.failed(slot, &error, desk),
             }
         }
         self.acknowledged = acknowledged;
     }
 
-    /// Which copy was refused is not told: with more than one, all are sent anew, and marks absorb what arrives twice.
-    fn resend_smaller(&mut self, key: Key, reason: &str, desk: &mut Desk) {
-        let forwarded = &mut self.in_hand[key];
-        for place in 0..forwarded.outgoing.len() {
-            self.shrink(key, place, reason);
-        }
-        let forwarded = &mut self.in_hand[key];
-        // One copy with the whole event is enough in the DLQ.
-        forwarded.outgoing.truncate(1);
-        (forwarded.sent, forwarded.acknowledged) = (0, 0);
-        let slot = forwarded.slot;
-        if !self.send(key, desk) {
-            warn!(?slot, "the smaller copy waits");
+    fn send_smaller(&mut self, slot: Slot, event: Key, copy: usize, reason: &str, desk: &mut Desk) {
+        match self.shrink(event, copy, reason) {
+            Err(smallest) => self.failed(slot, &smallest.into(), desk),
+            Ok(()) => {
+                if let Some(source) = self.sources.get_mut(&slot) {
+                    source.unfinished.push_back(event);
+                }
+            }
         }
     }
 
-    fn acknowledge(&mut self, key: Key, desk: &mut Desk) {
-        let forwarded = &mut self.in_hand[key];
-        forwarded.acknowledged += 1;
-        if forwarded.acknowledged < forwarded.outgoing.len() {
+    fn acknowledge(&mut self, event: Key, copy: usize, desk: &mut Desk) {
+        let forwarded = &mut self.in_hand[event];
+        forwarded.copies[copy].1 = Stand::Acknowledged;
+        if forwarded.copies.iter().any(|(_, stand)| *stand != Stand::Acknowledged) {
             return;
         }
-        let Some(forwarded) = self.in_hand.remove(key) else { return };
+        let Some(forwarded) = self.in_hand.remove(event) else { return };
         let (slot, record) = (forwarded.slot, &forwarded.record);
         desk.settle(slot, record.offset(), record.size());
         let Some(source) = self.sources.get_mut(&slot) else { return };
-        for outgoing in &forwarded.outgoing {
+        for (outgoing, _) in &forwarded.copies {
             if let Outgoing::Dead(dead) = outgoing {
                 dead.note(&Dying { record, partition: &source.at, job: None });
             }
@@ -313,9 +346,8 @@ impl<R: EventRouter> ForwardStage<R> {
         while source.forwarded.front().is_some_and(|&first| self.in_hand.get(first).is_none()) {
             source.forwarded.pop_front();
         }
-        if source.troubled && !source.rewind {
-            source.troubled = false;
-            desk.trouble_over(slot);
+        if !source.rewind {
+            source.goes_on_from(HeldUp::Unpublished, slot, desk);
         }
     }
 
@@ -329,11 +361,21 @@ impl<R: EventRouter> ForwardStage<R> {
             return desk.wake_at(at);
         }
         source.rewind = false;
-        source.unfinished = None;
+        source.unfinished.clear();
         for key in source.forwarded.drain(..).rev() {
             if let Some(forwarded) = self.in_hand.remove(key) {
                 source.waiting.push_front(forwarded.record);
             }
+        }
+    }
+}
+
+impl Source {
+    /// What held the partition up is over, if it was this.
+    fn goes_on_from(&mut self, reason: HeldUp, slot: Slot, desk: &mut Desk) {
+        if self.held_up == Some(reason) {
+            self.held_up = None;
+            desk.trouble_over(slot);
         }
     }
 }
@@ -344,11 +386,11 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
             at: partition.clone(),
             waiting: VecDeque::new(),
             forwarded: VecDeque::new(),
-            unfinished: None,
+            unfinished: VecDeque::new(),
             on_their_way: 0,
             rewind: false,
             held_until: None,
-            troubled: false,
+            held_up: None,
             draining: false,
         };
         self.sources.insert(slot, source);
@@ -387,10 +429,8 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
 
     fn release(&mut self, slot: Slot) {
         self.sources.remove(&slot);
-        let theirs: Vec<Key> = self.in_hand.iter().filter(|(_, f)| f.slot == slot).map(|(key, _)| key).collect();
-        for key in theirs {
-            self.in_hand.remove(key);
-        }
+        self.in_hand.retain(|forwarded| forwarded.slot != slot);
+        self.on_their_way.retain(|copy| copy.slot != slot);
     }
 }
 

@@ -75,6 +75,11 @@ impl<T> Keyed<T> {
         Some(self.items.remove(key.place()).1)
     }
 
+    /// Keeps the items that `stays` says yes to.
+    pub fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
+        self.items.retain(|_, (_, item)| stays(item));
+    }
+
     /// All items.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.items.iter().map(|(_, (key, item))| (*key, item))

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate_domain::{AssignmentEpoch, Offset, UnixMillis};
 use tokio::time::Instant;
 
+use crate::ports::Clock;
 use crate::record::{Record, TopicPartition};
 
 /// Names one assignment of one partition within its shard. Never used twice, so whatever carries an old one is recognised.
@@ -73,6 +74,11 @@ impl Desk {
     /// A desk at this time.
     pub fn new(now: Instant, wall: UnixMillis) -> Self {
         Self { now, wall, settled: Vec::new(), wake_at: None, troubles: Vec::new(), again: false }
+    }
+
+    /// Reads the clocks again: a wait that begins now must not begin when the round did.
+    pub fn refresh(&mut self, clock: &dyn Clock) {
+        (self.now, self.wall) = (Instant::now(), clock.wall());
     }
 
     /// This record needs nothing more; `bytes` of the window are free again.

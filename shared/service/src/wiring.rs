@@ -29,8 +29,13 @@ pub fn kafka(config: &Config) -> KafkaSettings {
         consumer_properties: owned(&config.kafka.consumer_properties),
         producer_properties: owned(&config.kafka.producer_properties),
         session_timeout: config.consume.session_timeout,
-        max_message_bytes: config.topics.max_message_bytes.get(),
+        max_message_bytes: bytes(config.topics.max_message_bytes),
     }
+}
+
+/// A size, as memory is counted.
+pub fn bytes(size: tidegate_bootstrap::config::ByteSize) -> usize {
+    usize::try_from(size.get()).unwrap_or(usize::MAX)
 }
 
 /// The whole ladder: every delay that has a topic.
@@ -101,11 +106,11 @@ pub fn registry(config: &Config) -> Result<SchemaRegistry, ServiceError> {
         (Some(token), _) => RegistryAuth::Bearer(token.expose().clone()),
         (None, Some(user)) => RegistryAuth::Basic {
             user: user.clone(),
-            password: registry.password.as_ref().map(|p| p.expose().clone()),
+            password: registry.password.as_ref().map(|p| p.expose().clone()).unwrap_or_default(),
         },
         (None, None) => RegistryAuth::None,
     };
-    let mut settings = RegistrySettings::new(registry.url.iter().map(|url| url.as_str().to_owned()));
+    let mut settings = RegistrySettings::new(registry.url.iter().map(|url| url.as_str().to_owned()).collect());
     settings.auth = auth;
     settings.timeout = registry.timeout;
     settings.unknown_schema_grace = registry.unknown_schema_grace;

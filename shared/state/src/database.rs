@@ -31,7 +31,7 @@ pub(crate) struct Database {
 /// What is applied to a partition as a whole.
 pub(crate) struct Batch<'a> {
     pub(crate) entries: &'a [MarkEntry],
-    /// When the marks were appended.
+    /// When the marks were appended: the newest time that the partition has seen.
     pub(crate) at: UnixMillis,
     /// Up to where the changelog is applied with this batch.
     pub(crate) position: Option<CommitPosition>,
@@ -73,7 +73,7 @@ impl Database {
     }
 
     /// Joins marks into what is stored, all or none.
-    pub(crate) fn apply(&self, family: &str, batch: &Batch<'_>, newest: UnixMillis) -> Result<(), Fault> {
+    pub(crate) fn apply(&self, family: &str, batch: &Batch<'_>) -> Result<(), Fault> {
         let family = self.family(family)?;
         let mut writes = WriteBatch::with_capacity_bytes(batch.entries.len() * 64 + 64);
         let mut value = Vec::with_capacity(64);
@@ -82,7 +82,7 @@ impl Database {
             Stored { mark, at: batch.at }.encode(&mut value);
             writes.merge_cf(&family, key, &value);
         }
-        writes.put_cf(&family, NEWEST_KEY, entry::encode_time(newest));
+        writes.put_cf(&family, NEWEST_KEY, entry::encode_time(batch.at));
         if let Some(position) = batch.position {
             writes.put_cf(&family, POSITION_KEY, entry::encode_position(position));
         }
@@ -90,7 +90,11 @@ impl Database {
     }
 
     /// What is stored of each key, expired or not. The keys must be sorted.
-    pub(crate) fn get_sorted(&self, family: &str, keys: &[&IdempotencyKey]) -> Result<Vec<Option<Stored>>, Fault> {
+    pub(crate) fn get_sorted(
+        &self,
+        family: &str,
+        keys: &[&IdempotencyKey],
+    ) -> Result<Vec<Option<Stored>>, Fault> {
         let family = self.family(family)?;
         let keys = keys.iter().map(|IdempotencyKey(key)| key);
         let values = self.rocks.batched_multi_get_cf(&family, keys, true);
@@ -98,7 +102,11 @@ impl Database {
     }
 
     /// What is stored of one key, expired or not.
-    pub(crate) fn get(&self, family: &str, IdempotencyKey(key): &IdempotencyKey) -> Result<Option<Stored>, Fault> {
+    pub(crate) fn get(
+        &self,
+        family: &str,
+        IdempotencyKey(key): &IdempotencyKey,
+    ) -> Result<Option<Stored>, Fault> {
         read(self.rocks.get_pinned_cf(&self.family(family)?, key)?)
     }
 
@@ -110,7 +118,12 @@ impl Database {
         self.reserved(family, POSITION_KEY, entry::decode_position)
     }
 
-    fn reserved<T>(&self, family: &str, key: &[u8], decode: fn(&[u8]) -> Option<T>) -> Result<Option<T>, Fault> {
+    fn reserved<T>(
+        &self,
+        family: &str,
+        key: &[u8],
+        decode: fn(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
         let Some(value) = self.rocks.get_pinned_cf(&self.family(family)?, key)? else { return Ok(None) };
         let unreadable = || Fault::Corrupt(format!("{} can't be read", String::from_utf8_lossy(key)));
         decode(&value).map(Some).ok_or_else(unreadable)
@@ -127,17 +140,16 @@ impl Database {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         options.set_readahead_size(2 << 20);
-        let mode = after.as_ref().map_or(IteratorMode::Start, |key| IteratorMode::From(&key.0, Direction::Forward));
-        let mut last = None;
+        let mode =
+            after.as_ref().map_or(IteratorMode::Start, |key| IteratorMode::From(&key.0, Direction::Forward));
         let rows = self.rocks.iterator_cf_opt(&self.family(family)?, options, mode);
         for (shown, row) in rows.enumerate() {
             let (key, value) = row?;
             let Some(key) = entry::mark_key(&key) else { continue };
             let at = Stored::decode(&value).map_err(|error| unreadable(&key, error))?.at;
             show(&key, at);
-            last = Some(key);
             if shown >= limit {
-                return Ok(last);
+                return Ok(Some(key));
             }
         }
         Ok(None)

@@ -41,7 +41,9 @@ impl OpenError {
     pub(crate) fn of_io(path: &Path, error: &io::Error) -> Self {
         let (path, reason) = (path.to_owned(), error.to_string());
         match error.kind() {
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => Self::Denied { path, reason },
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Denied { path, reason }
+            }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { path, reason },
             _ => Self::Failed { path, reason },
         }
@@ -79,11 +81,19 @@ impl From<rocksdb::Error> for Fault {
         let kind = error.kind();
         let text = error.into_string();
         let says = |part: &str| text.contains(part);
-        if says("lock hold by current process") || (says("While lock file") && says("temporarily unavailable")) {
+        if says("lock hold by current process")
+            || (says("While lock file") && says("temporarily unavailable"))
+        {
             Self::InUse(text)
-        } else if says("No space left on device") || says("Disk quota exceeded") || says("Space limit reached") {
+        } else if says("No space left on device")
+            || says("Disk quota exceeded")
+            || says("Space limit reached")
+        {
             Self::NoSpace(text)
-        } else if says("Permission denied") || says("Read-only file system") || says("Operation not permitted") {
+        } else if says("Permission denied")
+            || says("Read-only file system")
+            || says("Operation not permitted")
+        {
             Self::Denied(text)
         } else if kind == ErrorKind::Corruption || says("No such file or directory") {
             // Nobody but a fault removes a file that the database counts on.

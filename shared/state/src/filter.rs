@@ -54,6 +54,8 @@ impl KeyFilter {
     /// A filter that knows of no key, with room for `expected` ones at first.
     pub(crate) fn new(budget: usize, retention: Retention, expected: usize) -> Self {
         let mut filter = Self { generations: Vec::new(), budget, retention, overflowed: false };
+        // Far more keys than there is room for would only be read to no use.
+        filter.overflowed = expected / 2 > budget.saturating_mul(8) / BITS_PER_KEY;
         filter.grow(expected.max(FIRST_CAPACITY));
         filter
     }
@@ -70,7 +72,8 @@ impl KeyFilter {
     /// Whether `key` may have been inserted. False only when it was not, or is expired.
     pub(crate) fn may_hold(&self, key: &IdempotencyKey) -> bool {
         let hash = hash(key);
-        self.overflowed || self.generations.iter().rev().any(|generation| generation.bloom.contains_hash(hash))
+        self.overflowed
+            || self.generations.iter().rev().any(|generation| generation.bloom.contains_hash(hash))
     }
 
     /// Inserts a key that is appended now; `at` does not go back.

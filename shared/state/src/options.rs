@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options, WriteBufferManager,
-    WriteOptions,
+    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
+    WriteBufferManager, WriteOptions,
 };
 
 use crate::entry;

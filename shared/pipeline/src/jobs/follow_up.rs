@@ -1,6 +1,7 @@
 //! What follows a failed job: its copy in a delay topic or in the DLQ, published until it is acknowledged, and then the mark.
 
 use std::cmp::Reverse;
+use std::time::Duration;
 
 use tidegate_domain::ladder::Wait;
 use tidegate_domain::mark::{Mark, Phase};
@@ -141,37 +142,42 @@ impl JobStage {
         match result {
             Ok(()) => self.copied(key, desk),
             Err(PublishError::TooLarge(reason)) => self.shrink(key, &reason, desk),
-            Err(PublishError::Full) => self.timers.push(Reverse((desk.now + FULL_PAUSE, key))),
-            Err(error) => self.publish_failed(key, &error, desk),
+            Err(PublishError::Full) => self.publish_again(key, FULL_PAUSE, desk),
+            Err(error) => {
+                events::publish_error();
+                desk.trouble(self.jobs[key].slot, error.to_string());
+                self.publish_again(key, RETRY_PAUSE, desk);
+            }
         }
     }
 
-    fn publish_failed(&mut self, key: Key, error: &PublishError, desk: &mut Desk) {
-        events::publish_error();
+    /// Until the copy is acknowledged, nothing more is handed out: it would only wait here too.
+    fn publish_again(&mut self, key: Key, pause: Duration, desk: &mut Desk) {
         let in_hand = &mut self.jobs[key];
-        let slot = in_hand.slot;
         let State::FollowingUp(follow_up) = &mut in_hand.state else { return };
-        let first = !std::mem::replace(&mut follow_up.failed_before, true);
-        desk.trouble(slot, error.to_string());
-        if let Some(partition) = self.partitions.get_mut(&slot)
-            && first
+        if !std::mem::replace(&mut follow_up.failed_before, true)
+            && let Some(partition) = self.partitions.get_mut(&in_hand.slot)
         {
             partition.publish_failures += 1;
         }
-        self.timers.push(Reverse((desk.now + RETRY_PAUSE, key)));
+        self.timers.push(Reverse((desk.now + pause, key)));
     }
 
     /// The topic refuses the copy for its size: the next smaller form that still names the record.
     fn shrink(&mut self, key: Key, reason: &str, desk: &mut Desk) {
         let State::FollowingUp(follow_up) = &mut self.jobs[key].state else { return };
-        follow_up.copy = Copy::Dead(match &follow_up.copy {
-            Copy::Delay(..) => {
+        let smaller = match &mut follow_up.copy {
+            Copy::Dead(dead) => dead.shrink(),
+            copy @ Copy::Delay(..) => {
                 let message = format!("the copy is too large for its delay topic: {reason}");
-                DeadLetter::new(Failure::permanent("too-large", message))
+                *copy = Copy::Dead(DeadLetter::new(Failure::permanent("too-large", message)));
+                Ok(())
             }
-            Copy::Dead(dead) => dead.clone().smaller(),
-        });
-        self.publish_follow_up(key, desk);
+        };
+        match smaller {
+            Ok(()) => self.publish_follow_up(key, desk),
+            Err(smallest) => self.delivered(key, Err(smallest.into()), desk),
+        }
     }
 
     /// The copy is acknowledged: the mark says so, and the mark's acknowledgement settles the record.
@@ -193,9 +199,7 @@ impl JobStage {
             partition.publishing -= 1;
             if failed_before {
                 partition.publish_failures -= 1;
-                if partition.publish_failures == 0 {
-                    desk.trouble_over(slot);
-                }
+                partition.trouble_over(slot, desk);
             }
             match step {
                 Some(step) => {
@@ -230,4 +234,4 @@ impl JobStage {
 const NO_CLASS: ClassId = ClassId(usize::MAX);
 
 /// How long a copy waits when the producer's queue is full.
-const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);
+const FULL_PAUSE: Duration = Duration::from_millis(5);

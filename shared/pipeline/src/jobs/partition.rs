@@ -10,6 +10,7 @@ use super::overlay::Overlay;
 use crate::keyed::Key;
 use crate::ports::{MarkEntry, Ticket};
 use crate::record::TopicPartition;
+use crate::stage::{Desk, Slot};
 
 /// Marks that are appended together, and the records that their acknowledgement settles.
 #[derive(Debug, Default)]
@@ -50,11 +51,13 @@ pub(super) struct Partition {
     pub(super) overlay: Overlay,
     pub(super) pending: Batch,
     pub(super) append: Option<Append>,
+    /// Set when the store could not be asked: when it is asked again.
+    pub(super) look_up_again_at: Option<Instant>,
     /// Handlers that run.
     pub(super) running: usize,
     /// Copies on their way to a delay topic or the DLQ, those that wait to be tried again included.
     pub(super) publishing: usize,
-    /// Copies that could not be published: until one of them is, nothing is handed out.
+    /// Copies that could not be handed over or were not acknowledged: until they are, nothing is handed out.
     pub(super) publish_failures: usize,
     pub(super) draining: bool,
     /// The newest record's timestamp: the broker's clock, by which marks expire.
@@ -71,6 +74,7 @@ impl Partition {
             overlay: Overlay::default(),
             pending: Batch::default(),
             append: None,
+            look_up_again_at: None,
             running: 0,
             publishing: 0,
             publish_failures: 0,
@@ -81,11 +85,35 @@ impl Partition {
 
     /// Whether jobs may be handed out.
     pub(super) fn goes_on(&self) -> bool {
-        self.marks == Marks::Open && !self.draining && self.publish_failures == 0 && !self.append_failed()
+        self.is_healthy() && !self.draining
+    }
+
+    /// Whether nothing holds it up.
+    pub(super) fn is_healthy(&self) -> bool {
+        self.marks == Marks::Open
+            && self.publish_failures == 0
+            && self.look_up_again_at.is_none()
+            && !self.append_failed()
+    }
+
+    /// What held the partition up is over, if nothing else does.
+    pub(super) fn trouble_over(&self, slot: Slot, desk: &mut Desk) {
+        if self.is_healthy() {
+            desk.trouble_over(slot);
+        }
     }
 
     pub(super) fn append_failed(&self) -> bool {
         self.append.as_ref().is_some_and(|append| append.again_at.is_some())
+    }
+
+    /// Asks the store again, when it is time to.
+    pub(super) fn may_look_up_again(&mut self, desk: &mut Desk) {
+        match self.look_up_again_at {
+            Some(at) if at > desk.now => desk.wake_at(at),
+            Some(_) => self.look_up_again_at = None,
+            None => {}
+        }
     }
 
     /// Notes a mark, and what its acknowledgement settles.
@@ -100,12 +128,18 @@ impl Partition {
         self.overlay.get(key).is_some()
     }
 
-    /// The next batch, when none is on its way.
-    pub(super) fn next_batch(&mut self) -> Option<Batch> {
-        if self.append.is_some() || self.pending.is_empty() {
-            return None;
+    /// The batch that was refused, when its time has come, or the next one, when none is on its way.
+    pub(super) fn batch_to_append(&mut self, desk: &mut Desk) -> Option<Batch> {
+        match &self.append {
+            None if self.pending.is_empty() => None,
+            None => Some(std::mem::take(&mut self.pending)),
+            Some(Append { again_at: None, .. }) => None,
+            Some(Append { again_at: Some(at), .. }) if *at > desk.now => {
+                desk.wake_at(*at);
+                None
+            }
+            Some(_) => self.append.take().map(|append| append.batch),
         }
-        Some(std::mem::take(&mut self.pending))
     }
 
     pub(super) fn is_idle(&self) -> bool {

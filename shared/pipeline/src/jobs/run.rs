@@ -39,14 +39,16 @@ impl JobStage {
             First::Ended(outcome) => return self.conclude(key, outcome, started.elapsed(), desk),
             First::Waits(future) => future,
         };
-        class_in_flight(self, key, 1.0);
+        self.class(self.jobs[key].job.class).metrics.in_flight.increment(1.0);
         let finished = self.finished.clone();
         let task = self.ports.runtime.spawn(async move {
-            let outcome = match tokio::time::timeout(time_limit, AssertUnwindSafe(future).catch_unwind()).await {
-                Ok(Ok(outcome)) => outcome,
-                Ok(Err(panic)) => Outcome::Failed(panicked(&*panic)),
-                Err(_) => Outcome::Failed(overrun(time_limit)),
+            let run = async {
+                let ended = tokio::time::timeout(time_limit, future).await;
+                ended.unwrap_or_else(|_| Outcome::Failed(overrun(time_limit)))
             };
+            // Around it all: a handler may panic also when it is dropped at its limit.
+            let outcome = AssertUnwindSafe(run).catch_unwind().await;
+            let outcome = outcome.unwrap_or_else(|panic| Outcome::Failed(panicked(&*panic)));
             finished.push(Finished { key, outcome, took: started.elapsed() });
         });
         self.running += 1;
@@ -59,7 +61,7 @@ impl JobStage {
     /// What follows from a handler's answer.
     pub(super) fn conclude(&mut self, key: Key, outcome: Outcome, took: Duration, desk: &mut Desk) {
         if matches!(self.jobs[key].state, State::Running(_)) {
-            class_in_flight(self, key, -1.0);
+            self.class(self.jobs[key].job.class).metrics.in_flight.decrement(1.0);
         }
         self.class(self.jobs[key].job.class).metrics.processing.record(took.as_secs_f64());
         match outcome {
@@ -83,6 +85,7 @@ impl JobStage {
     }
 
     fn failed(&mut self, key: Key, failure: Failure, desk: &mut Desk) {
+        desk.refresh(&*self.ports.clock);
         let in_hand = &self.jobs[key];
         let class = self.class(in_hand.job.class);
         class.metrics.failed(failure.kind);
@@ -108,6 +111,7 @@ impl JobStage {
     }
 
     fn snooze(&mut self, key: Key, wait: Duration, desk: &mut Desk) {
+        desk.refresh(&*self.ports.clock);
         let in_hand = &self.jobs[key];
         let class = self.class(in_hand.job.class);
         class.metrics.snoozed.increment(1);
@@ -161,11 +165,6 @@ fn poll_once(call: impl FnOnce() -> BoxFuture<'static, Outcome>) -> First {
         }
     }));
     polled.unwrap_or_else(|panic| First::Ended(Outcome::Failed(panicked(&*panic))))
-}
-
-fn class_in_flight(stage: &JobStage, key: Key, change: f64) {
-    let class = stage.class(stage.jobs[key].job.class);
-    class.metrics.in_flight.increment(change);
 }
 
 fn panicked(panic: &(dyn Any + Send)) -> Failure {

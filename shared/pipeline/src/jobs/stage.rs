@@ -97,6 +97,8 @@ pub struct JobStage {
     pub(super) jobs: Keyed<InHand>,
     pub(super) partitions: BTreeMap<Slot, Partition>,
     pub(super) running: usize,
+    /// The partition that had its turn last, when not all could be handed out.
+    pub(super) last_served: Option<Slot>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
     pub(super) deliveries: Arc<Inbox<Delivery>>,
     marks_ready: Arc<Inbox<MarksReady>>,
@@ -123,6 +125,7 @@ impl JobStage {
             jobs: Keyed::default(),
             partitions: BTreeMap::new(),
             running: 0,
+            last_served: None,
             timers: BinaryHeap::new(),
             deliveries: Inbox::new(wake.clone()),
             marks_ready: Inbox::new(wake.clone()),
@@ -187,7 +190,7 @@ impl JobStage {
             match answer {
                 Ok(()) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
-                    desk.trouble_over(slot);
+                    partition.trouble_over(slot, desk);
                 }
                 Ok(()) => Self::appended(slot, partition, desk),
                 Err(error) => {
@@ -213,9 +216,7 @@ impl JobStage {
         for (offset, bytes) in batch.settles {
             desk.settle(slot, offset, bytes);
         }
-        if partition.publish_failures == 0 {
-            desk.trouble_over(slot);
-        }
+        partition.trouble_over(slot, desk);
     }
 
     fn hear_handlers(&mut self, desk: &mut Desk) -> bool {
@@ -284,38 +285,25 @@ impl JobStage {
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.reopen(slot, desk);
-            let ticket = self.jobs.free_ticket();
             let Some(partition) = self.partitions.get_mut(&slot) else { continue };
-            if let Some(Append { again_at: Some(at), .. }) = &partition.append {
-                if *at > desk.now {
-                    desk.wake_at(*at);
-                    continue;
-                }
-            } else if let Some(batch) = partition.next_batch() {
-                if batch.entries.is_empty() {
-                    settle_all(slot, batch, desk);
-                    continue;
-                }
-                partition.append = Some(Append { ticket, batch, again_at: None });
-            } else {
+            let Some(batch) = partition.batch_to_append(desk) else { continue };
+            if batch.entries.is_empty() {
+                settle_all(slot, batch, desk);
                 continue;
             }
-            if let Some(append) = &mut partition.append {
-                append.ticket = ticket;
-                append.again_at = None;
-                let entries = &append.batch.entries;
-                self.ports.marks.append(&partition.at, entries, partition.append_time, ticket, &self.marks_ready);
-            }
+            let ticket = self.jobs.free_ticket();
+            self.ports.marks.append(&partition.at, &batch.entries, partition.append_time, ticket, &self.marks_ready);
+            partition.append = Some(Append { ticket, batch, again_at: None });
         }
     }
 
     fn reopen(&mut self, slot: Slot, desk: &mut Desk) {
-        let ticket = self.jobs.free_ticket();
         let Some(partition) = self.partitions.get_mut(&slot) else { return };
         if let Marks::OpenAgainAt(at) = partition.marks {
             if at > desk.now {
                 desk.wake_at(at);
             } else {
+                let ticket = self.jobs.free_ticket();
                 partition.marks = Marks::Opening(ticket);
                 self.ports.marks.open(&partition.at, ticket, &self.marks_ready);
             }
@@ -327,6 +315,7 @@ impl JobStage {
         if let State::Running(task) = in_hand.state {
             task.abort();
             self.running -= 1;
+            self.class(in_hand.job.class).metrics.in_flight.decrement(1.0);
         }
     }
 }

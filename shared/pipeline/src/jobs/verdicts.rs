@@ -17,24 +17,31 @@ use crate::stage::{Desk, Slot};
 const LOOK_UP: usize = 512;
 
 impl JobStage {
-    /// Hands out what is ready, as far as handlers may run; true when anything was.
+    /// Hands out what is ready, as far as handlers may run; true when anything was. The partitions take turns: one with much to do
+    /// does not keep the places from the others.
     pub(super) fn hand_out(&mut self, desk: &mut Desk) -> bool {
         let mut handed_out = false;
-        let slots: Vec<Slot> = self.partitions.keys().copied().collect();
+        let mut slots: Vec<Slot> = self.partitions.keys().copied().collect();
+        let served = slots.iter().position(|&slot| Some(slot) > self.last_served).unwrap_or(0);
+        slots.rotate_left(served);
         for slot in slots {
             while self.running < self.settings.concurrency && self.hand_out_some(slot, desk) {
                 handed_out = true;
+                self.last_served = Some(slot);
             }
         }
         handed_out
     }
 
     fn hand_out_some(&mut self, slot: Slot, desk: &mut Desk) -> bool {
+        let free = self.settings.concurrency - self.running;
         let Some(partition) = self.partitions.get_mut(&slot) else { return false };
+        partition.may_look_up_again(desk);
         if !partition.goes_on() || partition.ready.is_empty() {
             return false;
         }
-        let count = partition.ready.len().min(LOOK_UP);
+        // No more than may run: what is looked up and put back is looked up again.
+        let count = partition.ready.len().min(LOOK_UP).min(free);
         let batch: Vec<Key> = partition.ready.drain(..count).collect();
         let mut known = Vec::with_capacity(batch.len());
         if !self.look_up(slot, &batch, &mut known, desk) {
@@ -42,7 +49,7 @@ impl JobStage {
             return false;
         }
         for (done, (&key, &known)) in batch.iter().zip(&known).enumerate() {
-            if self.running >= self.settings.concurrency || !self.may_hand_out(slot) {
+            if !self.may_hand_out(slot) {
                 self.put_back(slot, &batch[done..]);
                 break;
             }
@@ -64,17 +71,16 @@ impl JobStage {
 
     /// What the store knows of the batch's keys; keys with a mark on its way are judged by that mark alone.
     fn look_up(&mut self, slot: Slot, batch: &[Key], known: &mut Vec<Mark>, desk: &mut Desk) -> bool {
-        let Some(partition) = self.partitions.get(&slot) else { return false };
+        let Some(partition) = self.partitions.get_mut(&slot) else { return false };
         let keys: Vec<IdempotencyKey> = batch.iter().map(|&key| self.jobs[key].job.key).collect();
-        match self.ports.marks.look_up(&partition.at, &keys, known) {
-            Ok(()) => true,
-            Err(error) => {
-                events::mark_error();
-                desk.trouble(slot, error.to_string());
-                desk.wake_after(RETRY_PAUSE);
-                false
-            }
-        }
+        let answer = self.ports.marks.look_up(&partition.at, &keys, known);
+        debug_assert!(answer.is_err() || known.len() == keys.len(), "one mark for each key");
+        let Err(error) = answer else { return true };
+        events::mark_error();
+        desk.trouble(slot, error.to_string());
+        desk.wake_after(RETRY_PAUSE);
+        partition.look_up_again_at = Some(desk.now + RETRY_PAUSE);
+        false
     }
 
     fn judge(&mut self, key: Key, stored: Mark, desk: &mut Desk) {
@@ -129,7 +135,8 @@ impl JobStage {
         let tried = Attempt(step.n);
         let any = Failure::transient("tried-in-place", "");
         let wait = class.ladder.in_place(tried, &any, self.ports.clock.draw());
-        let left = step.written_at.after(wait).since(desk.wall);
+        // No longer than the wait itself, where the clock was set back since.
+        let left = step.written_at.after(wait).since(desk.wall).min(wait);
         self.jobs[key].attempt = Attempt(tried.0 + 1);
         (!left.is_zero()).then_some(left)
     }

@@ -1,0 +1,146 @@
+//! `tidegate produce`: JSON lines become Avro events.
+
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, anyhow, bail};
+use clap::Args;
+use serde_json::Value;
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_codec::{CompiledSchema, wire};
+use tidegate_domain::Topic;
+use tidegate_kafka::{Fatal, Publisher};
+use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
+use tidegate_pipeline::record::OutboundRecord;
+use tidegate_pipeline::{Inbox, Wake};
+use tidegate_service::wiring;
+
+use crate::{Answer, block_on, print};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  echo '{\"payment_id\": \"p-1\", \"order_id\": \"o-1\", \"customer_id\": \"c-1\", \"amount_cents\": 4200, \"paid_at\": \"2026-01-31T12:00:00Z\"}' \\
+    | tidegate produce --topic demo.payments --schema schemas/payment.avsc --key payment_id
+  tidegate produce --topic demo.payments --schema schemas/payment.avsc events.jsonl")]
+pub(crate) struct Produce {
+    /// The topic to publish to
+    #[arg(long)]
+    topic: String,
+    /// The Avro schema; it is registered under the subject TOPIC-value
+    #[arg(long, value_name = "FILE")]
+    schema: PathBuf,
+    /// The field whose text becomes the record's key; none: a null key
+    #[arg(long, value_name = "FIELD")]
+    key: Option<String>,
+    /// A file of JSON lines [default: standard input]
+    file: Option<PathBuf>,
+}
+
+pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
+    let text = std::fs::read_to_string(&args.schema)
+        .with_context(|| format!("the schema {} can't be read", args.schema.display()))?;
+    let registry = wiring::registry(config)?;
+    let subject = format!("{}-value", args.topic);
+    let id = block_on(registry.register(&subject, &text))?
+        .map_err(|error| anyhow!("the schema can't be registered as `{subject}`: {error}"))?;
+    let schema = CompiledSchema::parse(id, &text, &[]).map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
+    let publisher = Publisher::new(&wiring::kafka(config), Fatal::default())?;
+    let lines: Box<dyn BufRead> = match &args.file {
+        Some(file) => Box::new(std::io::BufReader::new(
+            std::fs::File::open(file).with_context(|| format!("{} can't be read", file.display()))?,
+        )),
+        None => Box::new(std::io::stdin().lock()),
+    };
+    let published = publish_lines(args, &schema, &publisher, lines)?;
+    print(&format!("{published} events published to {} with schema {id}", args.topic));
+    Ok(ExitCode::Ok)
+}
+
+fn publish_lines(
+    args: &Produce,
+    schema: &CompiledSchema,
+    publisher: &Publisher,
+    lines: Box<dyn BufRead>,
+) -> anyhow::Result<u64> {
+    let topic = Topic::new(args.topic.clone());
+    let mut deliveries = Deliveries::default();
+    for (number, line) in (1_u64..).zip(lines.lines()) {
+        let line = line.context("the input can't be read")?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let at = || format!("line {number}");
+        let event: Value = serde_json::from_str(&line).with_context(at)?;
+        let value = wire::frame(schema.id(), &schema.encode_json(&event).map_err(|e| anyhow!("{e}")).with_context(at)?);
+        let key = args.key.as_deref().map(|field| key_of(&event, field)).transpose().with_context(at)?;
+        let record = OutboundRecord {
+            topic: &topic,
+            partition: None,
+            key: key.as_deref().map(str::as_bytes),
+            value: Some(&value),
+            headers: &[],
+        };
+        deliveries.publish(publisher, &record, number)?;
+    }
+    deliveries.finish()
+}
+
+fn key_of(event: &Value, field: &str) -> anyhow::Result<String> {
+    match &event[field] {
+        Value::Null => bail!("the key field `{field}` is missing or null"),
+        Value::String(text) => Ok(text.clone()),
+        other => Ok(other.to_string()),
+    }
+}
+
+/// What is published and not acknowledged.
+struct Deliveries {
+    inbox: Arc<Inbox<Delivery>>,
+    on_their_way: u64,
+    acknowledged: u64,
+}
+
+impl Default for Deliveries {
+    fn default() -> Self {
+        Self { inbox: Inbox::new(Wake::default()), on_their_way: 0, acknowledged: 0 }
+    }
+}
+
+impl Deliveries {
+    fn publish(&mut self, publisher: &Publisher, record: &OutboundRecord<'_>, line: u64) -> anyhow::Result<()> {
+        loop {
+            match publisher.publish(record, Ticket(line), &self.inbox) {
+                Ok(()) => {
+                    self.on_their_way += 1;
+                    return self.take();
+                }
+                Err(PublishError::Full) => {
+                    self.take()?;
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                Err(error) => return Err(error).with_context(|| format!("line {line}")),
+            }
+        }
+    }
+
+    fn take(&mut self) -> anyhow::Result<()> {
+        let mut answers = Vec::new();
+        self.inbox.take(&mut answers);
+        for (Ticket(line), answer) in answers {
+            self.on_their_way -= 1;
+            answer.with_context(|| format!("line {line} was not published"))?;
+            self.acknowledged += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> anyhow::Result<u64> {
+        while self.on_their_way > 0 {
+            self.take()?;
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Ok(self.acknowledged)
+    }
+}

@@ -1,0 +1,41 @@
+//! `tidegate ingest`, `worker` and `retry`.
+
+use clap::Args;
+use tidegate_bootstrap::config::TierName;
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_service::{Process, ServiceError};
+
+use crate::{Answer, block_on};
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkerArgs {
+    /// A tier to serve; may be given several times. In production: one tier for each deployment
+    #[arg(long = "tier", value_name = "TIER", required = true)]
+    tiers: Vec<String>,
+}
+
+pub(crate) fn ingest(config: Config) -> Answer {
+    serve(config, async |process| tidegate_ingest::run(process).await)
+}
+
+pub(crate) fn retry(config: Config) -> Answer {
+    serve(config, async |process| tidegate_retry::run(process).await)
+}
+
+pub(crate) fn worker(config: Config, args: &WorkerArgs) -> Answer {
+    let parse = |tier: &String| {
+        tier.parse::<TierName>().map_err(|error| ServiceError::Configuration(format!("--tier {tier}: {error}")))
+    };
+    let tiers = args.tiers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    serve(config, async |process| tidegate_worker::run(process, &tiers, &Default::default()).await)
+}
+
+fn serve(config: Config, service: impl AsyncFnOnce(&Process) -> Result<(), ServiceError>) -> Answer {
+    block_on(async {
+        let process = Process::start(config).await?;
+        let result = service(&process).await;
+        process.finish();
+        result
+    })??;
+    Ok(ExitCode::Ok)
+}

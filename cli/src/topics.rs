@@ -1,0 +1,95 @@
+//! `tidegate topics`.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_kafka::KafkaSettings;
+use tidegate_kafka::topics::{Cluster, TopicSpec};
+use tidegate_service::check::{self, Finding};
+use tidegate_service::{ServiceError, drift, plan, wiring};
+
+use crate::{Answer, block_on, print};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Topics {
+    /// Create what is missing; what exists is never changed
+    #[command(after_help = "Examples:\n  tidegate topics apply\n  TIDEGATE_KAFKA__REPLICATION=3 tidegate topics apply")]
+    Apply {
+        /// Make this configuration's keys, scopes and tiers the pipeline's, although they differ from those in use. Stop every
+        /// instance and drain the job topics first: marks of a changed key protect nothing
+        #[arg(long)]
+        accept_drift: bool,
+    },
+    /// Compare topics with the configuration; exit code 3 when they differ
+    Check {
+        /// Print findings as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(config: &Config, command: &Topics) -> Answer {
+    let kafka = wiring::kafka(config);
+    match command {
+        Topics::Apply { accept_drift } => apply(config, &kafka, *accept_drift),
+        Topics::Check { json } => check(config, &kafka, *json),
+    }
+}
+
+fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
+    let cluster = Cluster::connect(kafka)?;
+    let specs = plan::topics(config);
+    let have = cluster.topics().map_err(ServiceError::from)?;
+    let missing: Vec<TopicSpec> = specs.iter().filter(|spec| !have.contains_key(&spec.name)).cloned().collect();
+    if !missing.is_empty() {
+        block_on(async {
+            cluster.create(&missing).await?;
+            cluster.wait_until_known(&missing, Duration::from_secs(30)).await
+        })??;
+    }
+    for spec in &missing {
+        print(&format!("created {} ({} partitions)", spec.name, spec.partitions.unwrap_or(1)));
+    }
+    print(&format!("{} topics, {} created", specs.len(), missing.len()));
+    make_known(config, kafka, accept_drift)?;
+    tell(&block_on(check::findings(config, &cluster))??, false)
+}
+
+fn make_known(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> anyhow::Result<()> {
+    let (changed, unknown): (Vec<_>, Vec<_>) =
+        drift::differences(config, kafka)?.into_iter().partition(|difference| difference.pipeline.is_some());
+    if !changed.is_empty() && !accept_drift {
+        return Err(ServiceError::Drift(changed).into());
+    }
+    if !changed.is_empty() || !unknown.is_empty() {
+        drift::publish(config, kafka)?;
+        print(&format!("{} settings made known to the pipeline", changed.len() + unknown.len()));
+    }
+    Ok(())
+}
+
+fn check(config: &Config, kafka: &KafkaSettings, json: bool) -> Answer {
+    let cluster = Cluster::connect(kafka)?;
+    let findings = block_on(check::findings(config, &cluster))??;
+    let code = tell(&findings, json)?;
+    if !findings.iter().any(|finding| matches!(finding, Finding::Missing { .. })) && !json {
+        let differences = drift::differences(config, kafka)?;
+        differences.iter().for_each(|difference| print(&format!("- {difference}")));
+        if !differences.is_empty() {
+            return Ok(ExitCode::NotOk);
+        }
+    }
+    Ok(code)
+}
+
+fn tell(findings: &[Finding], json: bool) -> Answer {
+    if json {
+        print(&serde_json::to_string_pretty(findings)?);
+    } else if findings.is_empty() {
+        print("every topic is as it must be");
+    } else {
+        findings.iter().for_each(|finding| print(&format!("- {finding}")));
+    }
+    Ok(if findings.is_empty() { ExitCode::Ok } else { ExitCode::NotOk })
+}

@@ -1,0 +1,181 @@
+//! Handlers by closure, and a record of every run.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tidegate_domain::{Attempt, Hop, IdempotencyKey, Outcome, Round, UnixMillis};
+use tokio::time::Instant;
+
+use super::clock::FakeClock;
+use super::node::Life;
+use crate::jobs::Job;
+use crate::ports::{Clock, Handler};
+
+/// How a handler answers one run.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// At once, in the first poll.
+    Now(Outcome),
+    /// After a wait.
+    After(Duration, Outcome),
+    /// Never.
+    Hang,
+    /// By a panic, at once.
+    Panic,
+    /// By a panic, after a wait.
+    PanicAfter(Duration),
+    /// Never; and it panics when it is dropped.
+    PanicWhenDropped,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The handler answered.
+    Answered(Outcome),
+    /// It was dropped before it answered: cancelled, or its process died.
+    Dropped,
+}
+
+/// One run of a handler.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The node that ran it.
+    pub node: u64,
+    /// The job's key.
+    pub key: IdempotencyKey,
+    /// The job's id.
+    pub job_id: String,
+    /// The job's round.
+    pub round: Round,
+    /// The job's hop.
+    pub hop: Hop,
+    /// The attempt that the record says.
+    pub attempt: Attempt,
+    /// When the record says that it is due.
+    pub due: UnixMillis,
+    /// When it began.
+    pub began: Instant,
+    /// The node's wall clock then.
+    pub wall: UnixMillis,
+    /// When and how it ended, if it has.
+    pub ended: Option<(Instant, End)>,
+}
+
+/// Every run of every node, in order.
+#[derive(Debug, Default)]
+pub struct Runs(Mutex<Vec<Run>>);
+
+impl Runs {
+    /// All of them.
+    pub fn all(&self) -> Vec<Run> {
+        self.0.lock().clone()
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// The ids of the jobs that ran, in order.
+    pub fn job_ids(&self) -> Vec<String> {
+        self.0.lock().iter().map(|run| run.job_id.clone()).collect()
+    }
+
+    fn begin(&self, run: Run) -> usize {
+        let mut runs = self.0.lock();
+        runs.push(run);
+        runs.len() - 1
+    }
+
+    fn end(&self, place: usize, end: End) {
+        if let Some(run) = self.0.lock().get_mut(place) {
+            run.ended.get_or_insert((Instant::now(), end));
+        }
+    }
+}
+
+/// Decides the reply to a job; the number says how often the job ran before, in any node.
+pub type Script = Arc<dyn Fn(&Job, usize) -> Reply + Send + Sync>;
+
+/// A handler that does what its script says and notes every run.
+pub struct ScriptedHandler {
+    pub(super) runs: Arc<Runs>,
+    pub(super) clock: Arc<FakeClock>,
+    pub(super) life: Life,
+    pub(super) script: Script,
+}
+
+impl std::fmt::Debug for ScriptedHandler {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScriptedHandler").finish_non_exhaustive()
+    }
+}
+
+struct Ending {
+    runs: Arc<Runs>,
+    place: usize,
+    panics: bool,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.runs.end(self.place, End::Dropped);
+        if self.panics && !std::thread::panicking() {
+            std::panic::panic_any("dropped");
+        }
+    }
+}
+
+impl Handler for ScriptedHandler {
+    fn call(&self, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
+        let job_id = job.header().map(|header| header.job_id()).unwrap_or_default();
+        let before = self.runs.0.lock().iter().filter(|run| run.job_id == job_id).count();
+        let place = self.runs.begin(Run {
+            node: self.life.id(),
+            key: job.key,
+            job_id,
+            round: job.round,
+            hop: job.hop,
+            attempt: job.attempt,
+            due: job.due,
+            began: Instant::now(),
+            wall: self.clock.wall(),
+            ended: None,
+        });
+        let reply = (self.script)(&job, before);
+        let panics = matches!(reply, Reply::PanicWhenDropped);
+        let ending = Ending { runs: self.runs.clone(), place, panics };
+        let life = self.life.clone();
+        async move {
+            let outcome = tokio::select! {
+                biased;
+                // A dead process does nothing more.
+                () = life.ended() => std::future::pending().await,
+                outcome = act(reply) => outcome,
+            };
+            ending.runs.end(ending.place, End::Answered(outcome.clone()));
+            outcome
+        }
+        .boxed()
+    }
+}
+
+async fn act(reply: Reply) -> Outcome {
+    match reply {
+        Reply::Now(outcome) => outcome,
+        Reply::After(wait, outcome) => {
+            tokio::time::sleep(wait).await;
+            outcome
+        }
+        Reply::Hang | Reply::PanicWhenDropped => std::future::pending().await,
+        Reply::Panic => std::panic::panic_any("scripted"),
+        Reply::PanicAfter(wait) => {
+            tokio::time::sleep(wait).await;
+            std::panic::panic_any("scripted")
+        }
+    }
+}

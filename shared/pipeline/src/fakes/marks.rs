@@ -1,0 +1,141 @@
+//! Marks in memory: what is durable outlives the node that wrote it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+
+use super::faults::{Fate, Faults, Port};
+use super::parcels::Parcels;
+use crate::inbox::Inbox;
+use crate::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use crate::record::TopicPartition;
+
+/// The durable marks of all partitions.
+#[derive(Debug, Default)]
+pub struct MarkTable(Mutex<BTreeMap<TopicPartition, HashMap<IdempotencyKey, Mark>>>);
+
+impl MarkTable {
+    /// What is remembered of a key.
+    pub fn get(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Mark {
+        self.0.lock().get(partition).and_then(|marks| marks.get(key)).copied().unwrap_or_default()
+    }
+
+    /// Joins marks in, as an owner does whose append is durable.
+    pub fn join(&self, partition: &TopicPartition, entries: &[MarkEntry]) {
+        let mut table = self.0.lock();
+        let marks = table.entry(partition.clone()).or_default();
+        for entry in entries {
+            let mark = marks.entry(entry.key).or_default();
+            *mark = mark.join(entry.mark);
+        }
+    }
+}
+
+/// The mark store of one node.
+#[derive(Debug)]
+pub struct FakeMarks {
+    table: Arc<MarkTable>,
+    faults: Faults,
+    open: Arc<Mutex<BTreeSet<TopicPartition>>>,
+    pub(super) parcels: Parcels,
+    looked_up: Mutex<usize>,
+    appended: Mutex<Vec<(usize, UnixMillis)>>,
+}
+
+impl FakeMarks {
+    /// A store over `table` whose every call asks `faults`.
+    pub fn new(table: Arc<MarkTable>, faults: Faults) -> Self {
+        Self {
+            table,
+            faults,
+            open: Arc::default(),
+            parcels: Parcels::default(),
+            looked_up: Mutex::default(),
+            appended: Mutex::default(),
+        }
+    }
+
+    /// How many keys were looked up.
+    pub fn looked_up(&self) -> usize {
+        *self.looked_up.lock()
+    }
+
+    /// Of each append: how many entries, and the append time.
+    pub fn appends(&self) -> Vec<(usize, UnixMillis)> {
+        self.appended.lock().clone()
+    }
+
+    /// Whether the partition is open.
+    pub fn is_open(&self, partition: &TopicPartition) -> bool {
+        self.open.lock().contains(partition)
+    }
+}
+
+impl MarkStore for FakeMarks {
+    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
+        let (inbox, open, at) = (inbox.clone(), self.open.clone(), partition.clone());
+        let (opens, wait) = match self.faults.fate(&Port::Open) {
+            Fate::Succeeds(wait) => (true, wait),
+            Fate::Full | Fate::Refused | Fate::TooLarge => (false, std::time::Duration::ZERO),
+            Fate::Fails(wait) | Fate::FailsTooLarge(wait) | Fate::LosesAnswer(wait) => (false, wait),
+        };
+        self.parcels.send(&format!("open {partition}"), wait, move || {
+            let answer = if opens {
+                open.lock().insert(at);
+                Ok(())
+            } else {
+                Err(MarkStoreError::Read("drawn".to_owned()))
+            };
+            inbox.push((ticket, answer));
+        });
+    }
+
+    fn look_up(
+        &self,
+        partition: &TopicPartition,
+        keys: &[IdempotencyKey],
+        found: &mut Vec<Mark>,
+    ) -> Result<(), MarkStoreError> {
+        if !self.is_open(partition) {
+            return Err(MarkStoreError::NotOpen(partition.clone()));
+        }
+        *self.looked_up.lock() += keys.len();
+        found.extend(keys.iter().map(|key| self.table.get(partition, key)));
+        match self.faults.fate(&Port::LookUp) {
+            Fate::Succeeds(_) => Ok(()),
+            // What was found so far must not be used.
+            _ => Err(MarkStoreError::Read("drawn".to_owned())),
+        }
+    }
+
+    fn append(
+        &self,
+        partition: &TopicPartition,
+        entries: &[MarkEntry],
+        append_time: UnixMillis,
+        ticket: Ticket,
+        inbox: &Arc<Inbox<MarksReady>>,
+    ) {
+        self.appended.lock().push((entries.len(), append_time));
+        let (table, at, entries, inbox) = (self.table.clone(), partition.clone(), entries.to_vec(), inbox.clone());
+        let (arrives, fails, wait) = match self.faults.fate(&Port::Append) {
+            Fate::Succeeds(wait) => (true, false, wait),
+            Fate::LosesAnswer(wait) => (true, true, wait),
+            Fate::Fails(wait) | Fate::FailsTooLarge(wait) => (false, true, wait),
+            Fate::Full | Fate::Refused | Fate::TooLarge => (false, true, std::time::Duration::ZERO),
+        };
+        self.parcels.send(&format!("append {partition}"), wait, move || {
+            if arrives {
+                table.join(&at, &entries);
+            }
+            let answer = if fails { Err(MarkStoreError::Write("drawn".to_owned())) } else { Ok(()) };
+            inbox.push((ticket, answer));
+        });
+    }
+
+    fn close(&self, partition: &TopicPartition) {
+        self.open.lock().remove(partition);
+    }
+}

@@ -1,0 +1,85 @@
+//! The committed positions of a group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_domain::CommitPosition;
+use tokio::time::Instant;
+
+use super::faults::{Fate, Faults, Port};
+use super::node::Life;
+use crate::ports::{CommitError, OffsetCommitter};
+use crate::record::TopicPartition;
+
+/// One commit that arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// When.
+    pub at: Instant,
+    /// Which partition.
+    pub partition: TopicPartition,
+    /// The next place to read.
+    pub position: CommitPosition,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    committed: BTreeMap<TopicPartition, CommitPosition>,
+    history: Vec<Commit>,
+    owners: BTreeMap<TopicPartition, u64>,
+}
+
+/// What a group committed, and who owns its partitions. Outlives processes.
+#[derive(Debug, Default)]
+pub struct GroupOffsets(Mutex<State>);
+
+impl GroupOffsets {
+    /// Where the next owner goes on; the beginning where nothing was committed.
+    pub fn position(&self, partition: &TopicPartition) -> CommitPosition {
+        self.0.lock().committed.get(partition).copied().unwrap_or(CommitPosition(0))
+    }
+
+    /// Every commit that arrived.
+    pub fn history(&self) -> Vec<Commit> {
+        self.0.lock().history.clone()
+    }
+
+    /// The partition is this node's now: other nodes' commits are refused.
+    pub fn own(&self, partition: &TopicPartition, node: u64) {
+        self.0.lock().owners.insert(partition.clone(), node);
+    }
+
+    pub(super) fn commit(&self, node: u64, positions: &[(TopicPartition, CommitPosition)]) {
+        let mut state = self.0.lock();
+        for (partition, position) in positions {
+            if state.owners.get(partition) != Some(&node) {
+                continue;
+            }
+            state.committed.insert(partition.clone(), *position);
+            state.history.push(Commit { at: Instant::now(), partition: partition.clone(), position: *position });
+        }
+    }
+}
+
+/// The committer of one node.
+#[derive(Debug)]
+pub struct FakeCommitter {
+    pub(super) offsets: Arc<GroupOffsets>,
+    pub(super) faults: Faults,
+    pub(super) life: Life,
+}
+
+impl OffsetCommitter for FakeCommitter {
+    fn commit(&self, positions: &[(TopicPartition, CommitPosition)]) -> Result<(), CommitError> {
+        match self.faults.fate(&Port::Commit) {
+            Fate::Full | Fate::Refused | Fate::TooLarge => Err(CommitError("refused".to_owned())),
+            // A commit that was started and failed: nobody hears of it.
+            Fate::Fails(_) | Fate::FailsTooLarge(_) => Ok(()),
+            Fate::Succeeds(_) | Fate::LosesAnswer(_) => {
+                self.offsets.commit(self.life.id(), positions);
+                Ok(())
+            }
+        }
+    }
+}

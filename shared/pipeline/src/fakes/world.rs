@@ -1,0 +1,250 @@
+//! What outlives the processes of one test, and how they are started.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_domain::{Ladder, Offset, Partition, Topic};
+use tokio::time::Instant;
+
+use super::clock::FakeClock;
+use super::dice::Dice;
+use super::events::{EVENT_ID, Event, FnRouter, partition_of};
+use super::faults::Faults;
+use super::handlers::{Runs, Script, ScriptedHandler};
+use super::log::FakeLog;
+use super::marks::{FakeMarks, MarkTable};
+use super::node::{Life, Node, Parts};
+use super::offsets::GroupOffsets;
+use super::publisher::FakePublisher;
+use crate::delay::{DelaySettings, DelayStage};
+use crate::events::ClassMetrics;
+use crate::forward::ForwardStage;
+use crate::inbox::Wake;
+use crate::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering as LaneOrder, Ports};
+use crate::names::Names;
+use crate::ports::Handler;
+use crate::record::{OutboundRecord, Record, TopicPartition};
+use crate::shard::ShardSettings;
+use crate::stage::Stage;
+
+/// The tier of a world's jobs.
+pub const TIER: &str = "default";
+
+/// Topics, positions, marks and runs of one test. Needs a current-thread runtime with paused time.
+#[derive(Debug)]
+pub struct World {
+    began: Instant,
+    /// The pipeline's names.
+    pub names: Names,
+    /// The topics.
+    pub log: Arc<FakeLog>,
+    /// The durable marks.
+    pub marks: Arc<MarkTable>,
+    /// Every run of a handler.
+    pub runs: Arc<Runs>,
+    /// The bounds of shards that are started from now on.
+    pub shard: ShardSettings,
+    /// The retries of the world's classes, and of its retry nodes.
+    pub ladder: Ladder,
+    partitions: u32,
+    groups: Mutex<BTreeMap<String, Arc<GroupOffsets>>>,
+    dice: Mutex<Dice>,
+    epochs: Arc<AtomicU64>,
+    ids: AtomicU64,
+}
+
+impl World {
+    /// A world with a source topic, a job topic, the delay topics of its ladder and a DLQ; the first three of so many partitions.
+    pub fn new(seed: u64, partitions: u32) -> Self {
+        let seconds = |n: &[u64]| n.iter().map(|&n| Duration::from_secs(n)).collect::<Vec<_>>();
+        let ladder = Ladder::new(&seconds(&[1, 4, 16]), &seconds(&[60, 600]), 0.2);
+        let began = Instant::now();
+        let world = Self {
+            began,
+            names: Names::new("tg"),
+            log: FakeLog::new(began),
+            marks: Arc::default(),
+            runs: Arc::default(),
+            shard: ShardSettings::default(),
+            ladder: ladder.unwrap_or_else(|error| unreachable!("a ladder of the form: {error}")),
+            partitions,
+            groups: Mutex::default(),
+            dice: Mutex::new(Dice::new(seed)),
+            epochs: Arc::default(),
+            ids: AtomicU64::new(1),
+        };
+        let count = usize::try_from(partitions).unwrap_or(1);
+        for topic in [world.source(), world.names.jobs(TIER)] {
+            world.log.create(&topic, count);
+        }
+        for &delay in world.ladder.delays() {
+            world.log.create(&world.names.delay(TIER, delay), count);
+        }
+        world.log.create(&world.names.dlq(), 1);
+        world
+    }
+
+    /// The source topic.
+    pub fn source(&self) -> Topic {
+        Topic::new("shop.orders")
+    }
+
+    /// A partition of the source topic.
+    pub fn source_partition(&self, number: i32) -> TopicPartition {
+        partition_of(&self.source(), number)
+    }
+
+    /// A partition of the job topic.
+    pub fn jobs_partition(&self, number: i32) -> TopicPartition {
+        partition_of(&self.names.jobs(TIER), number)
+    }
+
+    /// How many partitions the job topic has.
+    pub fn partitions(&self) -> u32 {
+        self.partitions
+    }
+
+    /// The positions of a group.
+    pub fn group(&self, name: &str) -> Arc<GroupOffsets> {
+        self.groups.lock().entry(name.to_owned()).or_default().clone()
+    }
+
+    /// A class of this world: three attempts, a limit of ten seconds, no order.
+    pub fn class(&self, name: &str) -> Class {
+        Class {
+            name: name.to_owned(),
+            tier: TIER.to_owned(),
+            ladder: self.ladder.clone(),
+            max_attempts: 3,
+            max_age: None,
+            time_limit: Duration::from_secs(10),
+            ordering: LaneOrder::None,
+            on_conflict: Conflicts::Skip,
+            metrics: ClassMetrics::of(name, TIER),
+        }
+    }
+
+    /// Publishes an event to a partition of the source topic; returns its id.
+    pub fn emit(&self, partition: i32, event: &Event<'_>) -> u64 {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let (topic, value, text) = (self.source(), event.value(), id.to_string());
+        let headers = [(EVENT_ID.as_bytes(), Some(text.as_bytes()))];
+        let record = OutboundRecord {
+            topic: &topic,
+            partition: Some(Partition(partition)),
+            key: Some(event.key.as_bytes()),
+            value: Some(&value),
+            headers: &headers,
+        };
+        let appended = self.log.append(&record);
+        debug_assert!(appended.is_some(), "the source has that partition");
+        id
+    }
+
+    /// Publishes an event's job to the job topic, as ingest would; returns the event's id.
+    pub fn emit_job(&self, event: &Event<'_>) -> u64 {
+        let id = self.ids.fetch_add(1, Ordering::Relaxed);
+        let source = self.source_partition(0);
+        let now = super::clock::BEGIN;
+        let header = event.header(TIER, &source, (Offset(i64::try_from(id).unwrap_or(0)), Some(now)), now);
+        let (text, header, value) = (id.to_string(), header.to_text(), event.value());
+        let headers = [(EVENT_ID.as_bytes(), Some(text.as_bytes())), (b"job", Some(header.as_bytes()))];
+        let topic = self.names.jobs(TIER);
+        let partition = Some(event.lane().partition(self.partitions));
+        let record =
+            OutboundRecord { topic: &topic, partition, key: Some(event.key.as_bytes()), value: Some(&value), headers: &headers };
+        let appended = self.log.append(&record);
+        debug_assert!(appended.is_some(), "the job topic has that partition");
+        id
+    }
+
+    /// The parts of a new process.
+    pub fn parts(&self) -> Parts {
+        let (seed, faults) = {
+            let mut dice = self.dice.lock();
+            (dice.roll(), Faults::new(dice.fork()))
+        };
+        let life = Life::begin(self.epochs.fetch_add(1, Ordering::Relaxed));
+        Parts {
+            clock: Arc::new(FakeClock::new(self.began, seed)),
+            publisher: Arc::new(FakePublisher::new(self.log.clone(), faults.clone())),
+            marks: Arc::new(FakeMarks::new(self.marks.clone(), faults.clone())),
+            faults,
+            life,
+            wake: Wake::default(),
+        }
+    }
+
+    /// Starts a process of any stage.
+    pub fn start<S: Stage + Send + 'static>(&self, group: &str, parts: Parts, stage: S) -> Node {
+        Node::start(parts, self.shard, stage, (self.log.clone(), self.group(group), self.epochs.clone()))
+    }
+
+    /// Starts a worker of these classes; one script decides for all of them.
+    pub fn worker(&self, classes: Vec<Class>, concurrency: usize, script: Script) -> Node {
+        let parts = self.parts();
+        let (runs, clock, life) = (self.runs.clone(), parts.clock.clone(), parts.life.clone());
+        let handler: Arc<dyn Handler> = Arc::new(ScriptedHandler { runs, clock, life, script });
+        let ports = Ports {
+            publisher: parts.publisher.clone(),
+            marks: parts.marks.clone(),
+            handlers: vec![handler; classes.len()],
+            clock: parts.clock.clone(),
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let settings = JobSettings {
+            names: self.names.clone(),
+            belief: self.ladder.belief(),
+            classes: classes.into(),
+            concurrency,
+        };
+        let stage = JobStage::new(ports, settings, &parts.wake);
+        self.start(&self.names.worker_group(TIER), parts, stage)
+    }
+
+    /// Starts an ingest.
+    pub fn ingest(&self, router: FnRouter) -> Node {
+        let parts = self.parts();
+        let stage = ForwardStage::new(router, parts.publisher.clone(), self.names.clone(), &parts.wake);
+        self.start(&self.names.ingest_group(), parts, stage)
+    }
+
+    /// Starts a retry whose partitions hold so many bytes each.
+    pub fn retry(&self, heap_bytes: usize) -> Node {
+        let parts = self.parts();
+        let settings = DelaySettings { names: self.names.clone(), ladder: self.ladder.clone(), heap_bytes };
+        let stage = DelayStage::new(settings, parts.publisher.clone(), &parts.wake);
+        self.start(&self.names.retry_group(), parts, stage)
+    }
+
+    /// All records of the delay topics, shortest delay first.
+    pub fn delayed(&self) -> Vec<Record> {
+        let topics = self.ladder.delays().iter().map(|&delay| self.names.delay(TIER, delay));
+        topics.flat_map(|topic| self.records(&topic)).collect()
+    }
+
+    /// All records of a topic.
+    pub fn records(&self, topic: &Topic) -> Vec<Record> {
+        self.log.records(topic).into_iter().map(|(_, record)| record).collect()
+    }
+
+    /// All records of the DLQ.
+    pub fn dead(&self) -> Vec<Record> {
+        self.records(&self.names.dlq())
+    }
+}
+
+/// Waits until `holds`, a millisecond at a time; false when it does not within `limit`.
+pub async fn until(limit: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
+    while !holds() {
+        if Instant::now() >= deadline {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    true
+}

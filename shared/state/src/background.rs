@@ -1,0 +1,84 @@
+//! What takes too long for a shard's thread: opening partitions, and dealing with faults.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tidegate_pipeline::Inbox;
+use tidegate_pipeline::ports::{MarksReady, Ticket};
+use tidegate_pipeline::record::TopicPartition;
+
+use crate::error::Fault;
+use crate::store::{Store, Treatment};
+
+/// A rebalance brings many partitions at once; reading them is bound by the processor.
+const OPENERS: usize = 2;
+/// How long a full disk is left alone.
+const TREAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
+
+/// A partition that is to be opened, and who asked.
+pub(crate) struct Opening {
+    pub(crate) at: TopicPartition,
+    pub(crate) number: u64,
+    pub(crate) ticket: Ticket,
+    pub(crate) inbox: Arc<Inbox<MarksReady>>,
+}
+
+/// What the thread that deals with faults is told.
+pub(crate) enum Trouble {
+    Fault {
+        /// Which database showed it.
+        number: u64,
+        fault: Fault,
+    },
+    Stop,
+}
+
+/// Starts the threads. They end when the openings' sender is gone and the store is stopped.
+pub(crate) fn start(
+    store: &Arc<Store>,
+    openings: Receiver<Opening>,
+    troubles: Receiver<Trouble>,
+) -> io::Result<Vec<JoinHandle<()>>> {
+    let openings = Arc::new(Mutex::new(openings));
+    let mut threads = Vec::with_capacity(OPENERS + 1);
+    for n in 0..OPENERS {
+        let (store, openings) = (Arc::clone(store), Arc::clone(&openings));
+        threads.push(
+            thread::Builder::new().name(format!("marks-open-{n}")).spawn(move || open(&store, &openings))?,
+        );
+    }
+    let store = Arc::clone(store);
+    threads
+        .push(thread::Builder::new().name("marks-heal".to_owned()).spawn(move || heal(&store, &troubles))?);
+    Ok(threads)
+}
+
+fn open(store: &Store, openings: &Mutex<Receiver<Opening>>) {
+    loop {
+        let next = openings.lock().recv();
+        let Ok(Opening { at, number, ticket, inbox }) = next else { return };
+        inbox.push((ticket, store.finish_opening(&at, number)));
+    }
+}
+
+fn heal(store: &Store, troubles: &Receiver<Trouble>) {
+    while let Ok(Trouble::Fault { number, fault }) = troubles.recv() {
+        let mut treatment = store.treat(number, fault);
+        while !matches!(treatment, Treatment::Done) {
+            let again_at = Instant::now() + TREAT_AGAIN_AFTER;
+            // The same trouble, told once more by others, neither hastens nor delays anything.
+            loop {
+                match troubles.recv_timeout(again_at.saturating_duration_since(Instant::now())) {
+                    Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+                    Ok(Trouble::Fault { .. }) => {}
+                    Err(RecvTimeoutError::Timeout) => break,
+                }
+            }
+            treatment = store.treat_again(treatment);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The store as the pipeline sees it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_pipeline::Inbox;
+use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::record::TopicPartition;
+
+use crate::background::{self, Opening};
+use crate::error::OpenError;
+use crate::settings::Settings;
+use crate::store::{PartitionSize, Store};
+
+/// Marks on this machine's disk. Dropping it closes the database, and waits for what runs in the background.
+pub struct Marks {
+    store: Arc<Store>,
+    /// `None` only while it is dropped.
+    openings: Option<Sender<Opening>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Marks {
+    /// Opens the store of a directory. What is there and foreign or corrupt is set aside beside it, with a warning, and the
+    /// store is empty then. Blocks: it may have to read a log.
+    pub fn open_dir(settings: Settings) -> Result<Self, OpenError> {
+        let dir = settings.dir.clone();
+        let (troubles, heard) = mpsc::channel();
+        let (openings, asked) = mpsc::channel();
+        let store = Arc::new(Store::open(settings, troubles)?);
+        let threads =
+            background::start(&store, asked, heard).map_err(|error| OpenError::of_io(&dir, &error))?;
+        Ok(Self { store, openings: Some(openings), threads })
+    }
+
+    /// Joins marks into what is remembered, all or none, in the order of the calls. `position` is up to where the changelog is
+    /// applied with them: it is stored with them, or they are not.
+    pub fn apply(
+        &self,
+        partition: &TopicPartition,
+        entries: &[MarkEntry],
+        append_time: UnixMillis,
+        position: Option<CommitPosition>,
+    ) -> Result<(), MarkStoreError> {
+        self.store.apply(partition, entries, append_time, position)
+    }
+
+    /// Up to where the changelog is applied: the last position that was stored.
+    pub fn position(&self, partition: &TopicPartition) -> Result<Option<CommitPosition>, MarkStoreError> {
+        self.store.position(partition)
+    }
+
+    /// What is stored of one key, and the time of its last append; expired or not, and whether or not the partition is open.
+    pub fn inspect(
+        &self,
+        partition: &TopicPartition,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(Mark, UnixMillis)>, MarkStoreError> {
+        self.store.inspect(partition, key)
+    }
+
+    /// How much a partition's marks take.
+    pub fn size(&self, partition: &TopicPartition) -> Result<PartitionSize, MarkStoreError> {
+        self.store.size(partition)
+    }
+
+    /// Rewrites a partition's files, so that what is expired leaves the disk now. It happens by itself, later.
+    pub fn compact(&self, partition: &TopicPartition) -> Result<(), MarkStoreError> {
+        self.store.compact(partition)
+    }
+}
+
+impl MarkStore for Marks {
+    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
+        let Some(number) = self.store.begin_opening(partition) else {
+            inbox.push((ticket, Ok(())));
+            return;
+        };
+        let opening = Opening { at: partition.clone(), number, ticket, inbox: Arc::clone(inbox) };
+        if self.openings.as_ref().is_none_or(|openings| openings.send(opening).is_err()) {
+            inbox.push((ticket, Err(MarkStoreError::NotOpen(partition.clone()))));
+        }
+    }
+
+    fn look_up(
+        &self,
+        partition: &TopicPartition,
+        keys: &[IdempotencyKey],
+        found: &mut Vec<Mark>,
+    ) -> Result<(), MarkStoreError> {
+        self.store.look_up(partition, keys, found)
+    }
+
+    fn append(
+        &self,
+        partition: &TopicPartition,
+        entries: &[MarkEntry],
+        append_time: UnixMillis,
+        ticket: Ticket,
+        inbox: &Arc<Inbox<MarksReady>>,
+    ) {
+        inbox.push((ticket, self.store.apply(partition, entries, append_time, None)));
+    }
+
+    fn close(&self, partition: &TopicPartition) {
+        self.store.close(partition);
+    }
+}
+
+impl Drop for Marks {
+    fn drop(&mut self) {
+        self.openings = None;
+        self.store.stop();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store of marks panicked");
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Marks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Marks").finish_non_exhaustive()
+    }
+}

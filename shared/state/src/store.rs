@@ -1,0 +1,323 @@
+//! All of a store together: its directory, its database, its open partitions. Every call that the port makes ends here.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+
+use parking_lot::{Mutex, RwLock};
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
+use tidegate_pipeline::record::TopicPartition;
+
+use crate::background::Trouble;
+use crate::database::{Batch, Database};
+use crate::entry::{self, Stored};
+use crate::error::{Fault, OpenError};
+use crate::events::StoreMetrics;
+use crate::expiry::{BrokerTime, Retention};
+use crate::filter::KeyFilter;
+use crate::home::Home;
+use crate::options::Tuning;
+use crate::partition::{OpenPartition, family_of};
+use crate::settings::Settings;
+
+mod heal;
+
+/// Keys that are read at once when a filter is built, so that a database that must be closed is not held for long.
+const SCAN: usize = 50_000;
+/// What must be free before a database that could not be written is opened again: opening writes what its log holds.
+const ROOM: usize = 4 << 20;
+const OPENING_AGAIN: &str = "the local state is being opened again after a fault; try again";
+
+enum Slot {
+    /// Being made ready, by the opening of this number.
+    Opening(u64),
+    Open(Arc<OpenPartition>),
+}
+
+/// What is left to do about a fault.
+#[derive(Debug)]
+pub(crate) enum Treatment {
+    Done,
+    /// Try to open the database again, later.
+    Open,
+    /// Try to set the directory aside, later.
+    SetAside(String),
+}
+
+/// How much a partition's marks take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartitionSize {
+    /// Keys, as RocksDB estimates them.
+    pub keys: u64,
+    /// Bytes on disk and in write buffers.
+    pub bytes: u64,
+    /// Bytes of the in-memory filter; none where there is none, or the partition is not open.
+    pub filter_bytes: usize,
+}
+
+pub(crate) struct Store {
+    settings: Settings,
+    tuning: Tuning,
+    home: Mutex<Home>,
+    /// Or why there is none. Who finds it locked for writing does not wait: a shard must go on.
+    database: RwLock<Result<Database, String>>,
+    databases: AtomicU64,
+    times: Mutex<HashMap<String, BrokerTime>>,
+    slots: RwLock<HashMap<TopicPartition, Slot>>,
+    openings: AtomicU64,
+    troubles: Sender<Trouble>,
+    ailing: AtomicBool,
+    closing: AtomicBool,
+    metrics: StoreMetrics,
+}
+
+impl Store {
+    pub(crate) fn open(settings: Settings, troubles: Sender<Trouble>) -> Result<Self, OpenError> {
+        let home = Home::take(&settings.dir, &settings.provenance)?;
+        let store = Self {
+            tuning: Tuning::new(&settings.memory, Retention(settings.retention)),
+            settings,
+            home: Mutex::new(home),
+            database: RwLock::new(Err("it was not opened yet".to_owned())),
+            databases: AtomicU64::new(0),
+            times: Mutex::default(),
+            slots: RwLock::default(),
+            openings: AtomicU64::new(0),
+            troubles,
+            ailing: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            metrics: StoreMetrics::new(),
+        };
+        let database = store.open_database()?;
+        *store.database.write() = Ok(database);
+        Ok(store)
+    }
+
+    /// Takes note that `at` is to be opened, and gives the opening's number; `None` when it is open already.
+    pub(crate) fn begin_opening(&self, at: &TopicPartition) -> Option<u64> {
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed);
+        match self.slots.write().entry(at.clone()) {
+            Entry::Occupied(slot) if matches!(slot.get(), Slot::Open(_)) => return None,
+            Entry::Occupied(mut slot) => *slot.get_mut() = Slot::Opening(opening),
+            Entry::Vacant(slot) => _ = slot.insert(Slot::Opening(opening)),
+        }
+        Some(opening)
+    }
+
+    /// Makes a partition ready. Takes as long as it takes to read its keys.
+    pub(crate) fn finish_opening(&self, at: &TopicPartition, opening: u64) -> Result<(), MarkStoreError> {
+        let prepared = self.prepare(at);
+        let mut slots = self.slots.write();
+        match slots.get(at) {
+            Some(Slot::Opening(latest)) if *latest == opening => {}
+            // Closed meanwhile, or opened again: only the latest opening counts.
+            _ => return Err(MarkStoreError::NotOpen(at.clone())),
+        }
+        match prepared {
+            Ok(partition) => {
+                slots.insert(at.clone(), Slot::Open(Arc::new(partition)));
+                Ok(())
+            }
+            Err(error) => {
+                slots.remove(at);
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare(&self, at: &TopicPartition) -> Result<OpenPartition, MarkStoreError> {
+        if !self.settings.provenance.topics.contains_key(&at.topic) {
+            let reason = format!("topic {} has no identity in the store's settings: add it", at.topic);
+            return Err(MarkStoreError::Read(reason));
+        }
+        let family = family_of(at);
+        let time = self.time_of(&family);
+        self.writing(|database| database.ensure_family(&family, &self.tuning, time.clone()))?;
+        let (newest, (keys, _)) =
+            self.reading(|database| Ok((database.newest(&family)?, database.size(&family)?)))?;
+        if let Some(newest) = newest {
+            time.advance(newest);
+        }
+        let filter = self.build_filter(&family, &time, usize::try_from(keys).unwrap_or(usize::MAX))?;
+        let partition = OpenPartition::new(at, time, filter);
+        self.measure(&partition);
+        Ok(partition)
+    }
+
+    fn build_filter(
+        &self,
+        family: &str,
+        time: &BrokerTime,
+        expected: usize,
+    ) -> Result<KeyFilter, MarkStoreError> {
+        let (retention, newest) = (self.tuning.retention, time.newest());
+        let mut filter = KeyFilter::new(self.settings.memory.filter_per_partition, retention, expected);
+        let mut after = None;
+        while !filter.overflowed() && !self.closing.load(Ordering::Relaxed) {
+            let show = |key: &IdempotencyKey, at| {
+                if !retention.is_over(at, newest) {
+                    filter.insert_found(key, at);
+                }
+            };
+            after = self.reading(|database| database.scan(family, after, SCAN, show))?;
+            if after.is_none() {
+                break;
+            }
+        }
+        Ok(filter)
+    }
+
+    pub(crate) fn close(&self, at: &TopicPartition) {
+        if let Some(Slot::Open(partition)) = self.slots.write().remove(at) {
+            partition.metrics.clear();
+        }
+    }
+
+    /// Appends what is remembered of each key to `found`, in order.
+    pub(crate) fn look_up(
+        &self,
+        at: &TopicPartition,
+        keys: &[IdempotencyKey],
+        found: &mut Vec<Mark>,
+    ) -> Result<(), MarkStoreError> {
+        let partition = self.partition(at)?;
+        self.metrics.lookups.increment(keys.len() as u64);
+        let maybe = partition.maybe(keys);
+        let mut stored = Vec::new();
+        if !maybe.is_empty() {
+            let sorted: Vec<&IdempotencyKey> = maybe.iter().map(|&place| &keys[place]).collect();
+            stored = self.reading(|database| database.get_sorted(&partition.family, &sorted))?;
+        }
+        let first = found.len();
+        found.resize(first + keys.len(), Mark::default());
+        let newest = partition.time.newest();
+        let mut hits = 0;
+        for (place, stored) in maybe.iter().zip(&stored) {
+            let Some(Stored { mark, at }) = stored else { continue };
+            hits += 1;
+            if !self.tuning.retention.is_over(*at, newest) {
+                found[first + place] = *mark;
+            }
+        }
+        self.metrics.hits.increment(hits);
+        self.metrics.false_positives.increment(maybe.len() as u64 - hits);
+        Ok(())
+    }
+
+    /// Joins marks into what is stored, all or none.
+    pub(crate) fn apply(
+        &self,
+        at: &TopicPartition,
+        entries: &[MarkEntry],
+        append_time: UnixMillis,
+        position: Option<CommitPosition>,
+    ) -> Result<(), MarkStoreError> {
+        let partition = self.partition(at)?;
+        // The newest time seen, although a record that was delivered again is older: its mark is new.
+        let at = partition.time.advance(entry::storable(append_time));
+        {
+            // Before the write, so that no look-up is denied what is written already. Should the write fail, a key too many
+            // in the filter costs a look-up.
+            let mut filter = partition.filter.lock();
+            for entry in entries {
+                filter.insert(&entry.key, at);
+            }
+        }
+        self.writing(|database| database.apply(&partition.family, &Batch { entries, at, position }))?;
+        self.metrics.appended.increment(entries.len() as u64);
+        if partition.measure_now() {
+            self.measure(&partition);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn position(&self, at: &TopicPartition) -> Result<Option<CommitPosition>, MarkStoreError> {
+        let partition = self.partition(at)?;
+        self.reading(|database| database.position(&partition.family))
+    }
+
+    pub(crate) fn inspect(
+        &self,
+        at: &TopicPartition,
+        key: &IdempotencyKey,
+    ) -> Result<Option<(Mark, UnixMillis)>, MarkStoreError> {
+        let family = family_of(at);
+        let stored =
+            self.reading(
+                |database| {
+                    if database.has_family(&family) { database.get(&family, key) } else { Ok(None) }
+                },
+            )?;
+        Ok(stored.map(|Stored { mark, at }| (mark, at)))
+    }
+
+    pub(crate) fn size(&self, at: &TopicPartition) -> Result<PartitionSize, MarkStoreError> {
+        let family = family_of(at);
+        let (keys, bytes) =
+            self.reading(
+                |database| {
+                    if database.has_family(&family) { database.size(&family) } else { Ok((0, 0)) }
+                },
+            )?;
+        let filter_bytes = self.partition(at).map_or(0, |partition| partition.filter.lock().bytes());
+        Ok(PartitionSize { keys, bytes, filter_bytes })
+    }
+
+    pub(crate) fn compact(&self, at: &TopicPartition) -> Result<(), MarkStoreError> {
+        let partition = self.partition(at)?;
+        self.writing(|database| database.compact(&partition.family))
+    }
+
+    fn partition(&self, at: &TopicPartition) -> Result<Arc<OpenPartition>, MarkStoreError> {
+        match self.slots.read().get(at) {
+            Some(Slot::Open(partition)) => Ok(Arc::clone(partition)),
+            _ => Err(MarkStoreError::NotOpen(at.clone())),
+        }
+    }
+
+    /// The time by which a column family's marks expire: one, however often the database is opened again.
+    fn time_of(&self, family: &str) -> BrokerTime {
+        self.times.lock().entry(family.to_owned()).or_default().clone()
+    }
+
+    fn measure(&self, partition: &OpenPartition) {
+        partition.metrics.filter_bytes.set(partition.filter.lock().bytes() as f64);
+        if let Ok((keys, bytes)) = self.reading(|database| database.size(&partition.family)) {
+            partition.metrics.keys.set(keys as f64);
+            partition.metrics.bytes.set(bytes as f64);
+        }
+    }
+
+    fn reading<T>(&self, read: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, MarkStoreError> {
+        let Some(database) = self.database.try_read() else {
+            return Err(MarkStoreError::Read(OPENING_AGAIN.to_owned()));
+        };
+        let database = database.as_ref().map_err(|why| MarkStoreError::Read(why.clone()))?;
+        read(database).map_err(|fault| {
+            let text = fault.to_string();
+            if matches!(fault, Fault::Corrupt(_)) {
+                self.report(database.number, fault);
+            }
+            MarkStoreError::Read(text)
+        })
+    }
+
+    fn writing<T>(&self, write: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, MarkStoreError> {
+        let Some(database) = self.database.try_read() else {
+            return Err(MarkStoreError::Write(OPENING_AGAIN.to_owned()));
+        };
+        let database = database.as_ref().map_err(|why| MarkStoreError::Write(why.clone()))?;
+        let outcome = write(database).map_err(|fault| {
+            let text = fault.to_string();
+            self.report(database.number, fault);
+            MarkStoreError::Write(text)
+        });
+        if outcome.is_ok() && self.ailing.load(Ordering::Relaxed) {
+            self.healthy();
+        }
+        outcome
+    }
+}

@@ -1,0 +1,185 @@
+//! What the tests of the store share.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_domain::mark::{Phase, Step};
+use tidegate_domain::{Hop, IdempotencyKey, JobHash, Mark, Partition, PayloadHash, Round, Topic, UnixMillis};
+use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::{Inbox, TopicPartition, Wake};
+use tidegate_state::{Marks, MemoryBudgets, OpenError, Provenance, Settings, TopicIdentity};
+
+pub const HOUR: i64 = 3_600_000;
+/// A plausible time of the broker.
+pub const NOW: i64 = 1_764_400_000_000;
+
+pub fn topic() -> Topic {
+    Topic::new("tidegate.default.jobs")
+}
+
+pub fn partition(n: i32) -> TopicPartition {
+    TopicPartition { topic: topic(), partition: Partition(n) }
+}
+
+/// A key like those of production: uniform bits.
+pub fn key(n: u64) -> IdempotencyKey {
+    IdempotencyKey::derive("test", &[tidegate_domain::FieldValue::Int(n as i64)], None).unwrap()
+}
+
+pub fn step(round: u32, hop: u32, phase: Phase) -> Step {
+    Step {
+        round: Round(round),
+        hop: Hop(hop),
+        phase,
+        n: 0,
+        job: JobHash(7),
+        payload: PayloadHash(9),
+        written_at: UnixMillis(NOW),
+    }
+}
+
+pub fn done() -> Mark {
+    Mark::done(step(0, 0, Phase::Started))
+}
+
+pub fn entry(n: u64) -> MarkEntry {
+    MarkEntry { key: key(n), mark: done() }
+}
+
+pub fn settings(dir: &Path) -> Settings {
+    let identity = TopicIdentity { id: "topic-id-1".to_owned(), partitions: 8 };
+    Settings {
+        dir: dir.to_owned(),
+        retention: Duration::from_secs(24 * 3600),
+        provenance: Provenance {
+            cluster_id: "cluster-1".to_owned(),
+            topics: BTreeMap::from([(topic(), identity)]),
+        },
+        memory: MemoryBudgets {
+            block_cache: 16 << 20,
+            write_buffers: 16 << 20,
+            filter_per_partition: 8 << 20,
+        },
+    }
+}
+
+pub fn open(dir: &Path) -> Marks {
+    Marks::open_dir(settings(dir)).unwrap()
+}
+
+pub fn open_error(settings: Settings) -> OpenError {
+    Marks::open_dir(settings).map(drop).unwrap_err()
+}
+
+/// Hears answers, one after the other.
+pub struct Ear {
+    pub inbox: Arc<Inbox<MarksReady>>,
+    wake: Wake,
+    runtime: tokio::runtime::Runtime,
+    heard: std::cell::RefCell<std::collections::VecDeque<MarksReady>>,
+}
+
+impl Ear {
+    pub fn new() -> Self {
+        let wake = Wake::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        Self { inbox: Inbox::new(wake.clone()), wake, runtime, heard: Default::default() }
+    }
+
+    pub fn next(&self) -> MarksReady {
+        loop {
+            if let Some(answer) = self.heard.borrow_mut().pop_front() {
+                return answer;
+            }
+            let mut answers = Vec::new();
+            self.inbox.take(&mut answers);
+            self.heard.borrow_mut().extend(answers);
+            if self.heard.borrow().is_empty() {
+                let woken = tokio::time::timeout(Duration::from_secs(60), self.wake.woken());
+                self.runtime.block_on(async { woken.await }).expect("an answer within a minute");
+            }
+        }
+    }
+
+    pub fn nothing_more(&self) -> bool {
+        let mut answers = Vec::new();
+        self.inbox.take(&mut answers);
+        answers.is_empty() && self.heard.borrow().is_empty()
+    }
+}
+
+pub fn open_partition(marks: &Marks, at: &TopicPartition) {
+    try_open(marks, at).unwrap();
+}
+
+pub fn try_open(marks: &Marks, at: &TopicPartition) -> Result<(), MarkStoreError> {
+    let ear = Ear::new();
+    marks.open(at, Ticket(1), &ear.inbox);
+    let (ticket, answer) = ear.next();
+    assert_eq!(ticket, Ticket(1));
+    answer
+}
+
+pub fn append(marks: &Marks, at: &TopicPartition, entries: &[MarkEntry], time: i64) {
+    try_append(marks, at, entries, time).unwrap();
+}
+
+pub fn try_append(
+    marks: &Marks,
+    at: &TopicPartition,
+    entries: &[MarkEntry],
+    time: i64,
+) -> Result<(), MarkStoreError> {
+    let ear = Ear::new();
+    marks.append(at, entries, UnixMillis(time), Ticket(2), &ear.inbox);
+    let (ticket, answer) = ear.next();
+    assert_eq!(ticket, Ticket(2));
+    assert!(ear.nothing_more(), "one answer for each call");
+    answer
+}
+
+pub fn look_up(marks: &Marks, at: &TopicPartition, keys: &[IdempotencyKey]) -> Vec<Mark> {
+    let mut found = Vec::new();
+    marks.look_up(at, keys, &mut found).unwrap();
+    assert_eq!(found.len(), keys.len());
+    found
+}
+
+pub fn is_done(marks: &Marks, at: &TopicPartition, n: u64) -> bool {
+    look_up(marks, at, &[key(n)])[0] == done()
+}
+
+/// The directories beside `dir` that were set aside.
+pub fn set_aside(dir: &Path) -> Vec<PathBuf> {
+    let name = format!("{}.set-aside-", dir.file_name().unwrap().to_str().unwrap());
+    let beside = std::fs::read_dir(dir.parent().unwrap()).unwrap();
+    let mut found: Vec<_> = beside
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with(&name))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Files of the database whose names end so.
+pub fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
+    let mut found: Vec<_> = std::fs::read_dir(dir.join("db"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.to_str().unwrap().ends_with(suffix))
+        .collect();
+    found.sort();
+    found
+}
+
+/// Asks again until the answer is yes; fails after a minute.
+pub fn eventually(what: &str, mut ask: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !ask() {
+        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,211 @@
+//! Whose directory it is, and what becomes of one that can't be trusted.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use support::*;
+use tidegate_domain::Topic;
+use tidegate_pipeline::ports::{MarkStore, MarkStoreError};
+use tidegate_state::{Marks, OpenError, Settings, TopicIdentity};
+
+/// A store with some marks in files and some in the log.
+fn filled(path: &Path) {
+    let marks = open(path);
+    open_partition(&marks, &partition(0));
+    append(&marks, &partition(0), &(0..20_000).map(entry).collect::<Vec<_>>(), NOW);
+    marks.compact(&partition(0)).unwrap();
+    append(&marks, &partition(0), &[entry(1_000_000), entry(1_000_001)], NOW);
+}
+
+fn flip(file: &Path, place: impl Fn(usize) -> usize) {
+    let mut bytes = fs::read(file).unwrap();
+    let place = place(bytes.len());
+    bytes[place] ^= 0x40;
+    fs::write(file, bytes).unwrap();
+}
+
+/// Opens `settings` over a filled store: it is empty, works, and the old one is beside it.
+fn check_set_aside(path: &Path, settings: Settings, reason: &str) {
+    let marks = Marks::open_dir(settings.clone()).unwrap();
+    let at = partition(0);
+    open_partition(&marks, &at);
+    assert!(!is_done(&marks, &at, 1));
+    append(&marks, &at, &[entry(2)], NOW);
+    assert!(is_done(&marks, &at, 2));
+    let aside = set_aside(path);
+    assert_eq!(aside.len(), 1);
+    assert!(aside[0].to_str().unwrap().ends_with(reason), "{aside:?}");
+    assert!(!files(&aside[0], "").is_empty(), "its content is kept");
+    drop(marks);
+    let marks = Marks::open_dir(settings).unwrap();
+    open_partition(&marks, &at);
+    assert!(is_done(&marks, &at, 2), "the new one is trusted");
+    assert_eq!(set_aside(path).len(), 1);
+}
+
+#[test]
+fn state_of_another_cluster_topic_or_partition_count_is_set_aside() {
+    let identity = |id: &str, partitions| TopicIdentity { id: id.to_owned(), partitions };
+    let check = |reason, change: &dyn Fn(&mut Settings)| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
+        let mut settings = settings(&path);
+        change(&mut settings);
+        check_set_aside(&path, settings, reason);
+    };
+    check("foreign-cluster", &|s| s.provenance.cluster_id = "cluster-2".to_owned());
+    check("recreated-topic", &|s| _ = s.provenance.topics.insert(topic(), identity("topic-id-2", 8)));
+    check("partition-count", &|s| _ = s.provenance.topics.insert(topic(), identity("topic-id-1", 9)));
+}
+
+#[test]
+fn state_without_a_readable_origin_is_set_aside() {
+    let check = |reason, damage: &dyn Fn(&Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
+        damage(&path.join("provenance.json"));
+        check_set_aside(&path, settings(&path), reason);
+    };
+    check("unknown-origin", &|file| fs::remove_file(file).unwrap());
+    check("corrupt", &|file| fs::write(file, "{\"format\":1,").unwrap());
+    check("other-format", &|file| fs::write(file, "{\"format\":2,\"new\":true}").unwrap());
+}
+
+#[test]
+fn the_retention_and_another_topic_are_no_reason_to_distrust() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let mut settings = settings(&path);
+    settings.retention *= 2;
+    let other = TopicIdentity { id: "topic-id-9".to_owned(), partitions: 3 };
+    settings.provenance.topics.insert(Topic::new("other"), other);
+    let marks = Marks::open_dir(settings).unwrap();
+    open_partition(&marks, &partition(0));
+    assert!(is_done(&marks, &partition(0), 1));
+    drop(marks);
+    let text = fs::read_to_string(path.join("provenance.json")).unwrap();
+    assert!(text.contains("topic-id-1") && text.contains("topic-id-9"), "{text}");
+    assert_eq!(set_aside(&path), Vec::<std::path::PathBuf>::new());
+}
+
+#[test]
+fn a_database_that_can_not_be_opened_for_corruption_is_set_aside() {
+    let check = |damage: &dyn Fn(&Path)| {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
+        damage(&path);
+        check_set_aside(&path, settings(&path), "corrupt");
+    };
+    let manifest =
+        |path: &Path| files(path, "").into_iter().find(|f| f.to_str().unwrap().contains("MANIFEST")).unwrap();
+    check(&|path| flip(&manifest(path), |len| len / 2));
+    check(&|path| fs::remove_file(manifest(path)).unwrap());
+    check(&|path| fs::remove_file(path.join("db/CURRENT")).unwrap());
+    check(&|path| fs::remove_file(&files(path, ".sst")[0]).unwrap());
+    check(&|path| fs::write(&files(path, ".sst")[0], b"short").unwrap());
+    check(&|path| {
+        let log = files(path, ".log").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
+        flip(&log, |_| 20);
+    });
+}
+
+#[test]
+fn the_half_record_of_a_killed_process_is_cut_off_and_nothing_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let log = files(&path, ".log").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
+    let bytes = fs::read(&log).unwrap();
+    fs::write(&log, &bytes[..bytes.len() - 3]).unwrap();
+    let marks = open(&path);
+    open_partition(&marks, &partition(0));
+    assert!(is_done(&marks, &partition(0), 1));
+    assert!(!is_done(&marks, &partition(0), 1_000_000), "the batch is gone as a whole");
+    assert!(!is_done(&marks, &partition(0), 1_000_001), "the batch is gone as a whole");
+    assert!(set_aside(&path).is_empty());
+}
+
+/// Damage that only the scan at open meets is found there; the owner opens again, and gets an empty store.
+#[test]
+fn a_damaged_block_is_found_when_the_partition_is_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    for file in files(&path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
+    let marks = open(&path);
+    let error = try_open(&marks, &partition(0)).unwrap_err();
+    assert!(matches!(&error, MarkStoreError::Read(text) if text.contains("corrupt")), "{error}");
+    eventually("the partition opens", || try_open(&marks, &partition(0)).is_ok());
+    assert_eq!(set_aside(&path).len(), 1);
+    assert!(!is_done(&marks, &partition(0), 1));
+    append(&marks, &partition(0), &[entry(1)], NOW);
+    assert!(is_done(&marks, &partition(0), 1));
+}
+
+#[test]
+fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let mut settings = settings(&path);
+    // No room for a filter: so nothing is read at open, and look-ups meet the damage.
+    settings.memory.filter_per_partition = 0;
+    let marks = Marks::open_dir(settings).unwrap();
+    for n in 0..3 {
+        open_partition(&marks, &partition(n));
+    }
+    for file in files(&path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
+    let keys: Vec<_> = (0..20_000).map(key).collect();
+    let error = marks.look_up(&partition(0), &keys, &mut Vec::new()).unwrap_err();
+    assert!(matches!(&error, MarkStoreError::Read(text) if text.contains("corrupt")), "{error}");
+    eventually("look-ups work", || marks.look_up(&partition(0), &keys, &mut Vec::new()).is_ok());
+    assert_eq!(set_aside(&path).len(), 1, "once, however often it was reported");
+    for n in 0..3 {
+        append(&marks, &partition(n), &[entry(n as u64)], NOW);
+        assert!(is_done(&marks, &partition(n), n as u64));
+    }
+}
+
+#[test]
+fn a_directory_in_use_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let marks = open(&path);
+    open_partition(&marks, &partition(0));
+    append(&marks, &partition(0), &[entry(1)], NOW);
+    let mut foreign = settings(&path);
+    foreign.provenance.cluster_id = "cluster-2".to_owned();
+    for settings in [settings(&path), foreign] {
+        let error = open_error(settings);
+        assert!(matches!(&error, OpenError::InUse(_)), "{error}");
+        assert!(error.to_string().starts_with("another process uses"), "{error}");
+    }
+    assert!(set_aside(&path).is_empty());
+    append(&marks, &partition(0), &[entry(2)], NOW);
+    drop(marks);
+    let marks = open(&path);
+    open_partition(&marks, &partition(0));
+    assert!(is_done(&marks, &partition(0), 1) && is_done(&marks, &partition(0), 2));
+}
+
+#[test]
+fn a_directory_that_can_not_be_made_is_a_clear_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("a-file");
+    fs::write(&file, "").unwrap();
+    let error = open_error(settings(&file.join("s")));
+    assert!(matches!(error, OpenError::Failed { .. }), "{error}");
+    // Where not even root may write.
+    let error = open_error(settings(Path::new("/proc/tidegate/s")));
+    assert!(matches!(error, OpenError::Failed { .. } | OpenError::Denied { .. }), "{error}");
+}
