@@ -1,4 +1,5 @@
 //! The story that `./x demo` tells.
+#![allow(clippy::print_stdout, reason = "a program for people")]
 
 mod events;
 mod pipeline;

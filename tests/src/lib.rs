@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod guard;
 pub mod http;
 pub mod kafka_io;
+pub mod pipeline;
 pub mod ports;
 pub mod process;
 pub mod servers;

@@ -170,7 +170,7 @@ impl Node {
         partitions: &[TopicPartition],
         grace: Duration,
     ) -> Vec<(TopicPartition, CommitPosition)> {
-        partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
+        self.assigned.retain(|partition| !partitions.contains(partition));
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + grace;
         self.control.push(Control::Revoke { partitions: partitions.to_vec(), deadline, reply });
@@ -181,7 +181,7 @@ impl Node {
 
     /// Tells it that partitions are another's already.
     pub async fn lose(&mut self, partitions: &[TopicPartition]) {
-        partitions.iter().for_each(|partition| drop(self.assigned.remove(partition)));
+        self.assigned.retain(|partition| !partitions.contains(partition));
         let (reply, answer) = oneshot::channel();
         self.control.push(Control::Lost { partitions: partitions.to_vec(), reply });
         // A shard that ended has nothing to release.

@@ -1,5 +1,6 @@
 //! What the tests of the store share.
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -98,8 +99,10 @@ impl Ear {
             self.inbox.take(&mut answers);
             self.heard.borrow_mut().extend(answers);
             if self.heard.borrow().is_empty() {
-                let woken = tokio::time::timeout(Duration::from_secs(60), self.wake.woken());
-                self.runtime.block_on(async { woken.await }).expect("an answer within a minute");
+                let minute = Duration::from_secs(60);
+                self.runtime
+                    .block_on(async { tokio::time::timeout(minute, self.wake.woken()).await })
+                    .expect("an answer within a minute");
             }
         }
     }
