@@ -9,9 +9,11 @@
 //! Fields may stand in any order, none twice and none quoted; unknown ones are passed over, so that a later version 1 can
 //! add some.
 
+mod canonical;
+
 use std::fmt::Write as _;
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::key::{IdempotencyKey, Lane};
 use crate::position::{Offset, Partition, UnixMillis};
@@ -111,6 +113,13 @@ impl<'a> JobHeader<'a> {
     /// Reads the header's text.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, JobHeaderError> {
         let text = std::str::from_utf8(bytes).map_err(|_| JobHeaderError::NotText)?;
+        match canonical::parse(text) {
+            Some(header) => Ok(header),
+            None => Self::parse_in_any_order(text),
+        }
+    }
+
+    fn parse_in_any_order(text: &'a str) -> Result<Self, JobHeaderError> {
         // The version first: another one may have other forms.
         match text.split(' ').find_map(|pair| pair.strip_prefix("v=")) {
             Some("1") => {}
@@ -159,13 +168,13 @@ impl<'a> JobHeader<'a> {
 
     /// The hash of the job-id.
     pub fn job_hash(&self) -> JobHash {
-        let mut hash = xxhash_rust::xxh3::Xxh3::new();
-        hash.update(self.topic.as_bytes());
-        hash.update(&[0]);
-        hash.update(&self.partition.0.to_be_bytes());
-        hash.update(&self.offset.0.to_be_bytes());
-        hash.update(self.class.as_bytes());
-        JobHash(cut(hash.digest()))
+        let mut position = [0; 12];
+        position[..4].copy_from_slice(&self.partition.0.to_be_bytes());
+        position[4..].copy_from_slice(&self.offset.0.to_be_bytes());
+        // Each part is hashed with the one before as its seed, so nothing is put together in memory.
+        let hash = xxh3_64(self.topic.as_bytes());
+        let hash = xxh3_64_with_seed(self.class.as_bytes(), hash);
+        JobHash(cut(xxh3_64_with_seed(&position, hash)))
     }
 }
 

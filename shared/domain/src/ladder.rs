@@ -174,6 +174,11 @@ impl Ladder {
         Hold::ThenHop { until, rung: self.carrier(due.since(until)) }
     }
 
+    /// The longest that the delay topic of `delay` keeps a record.
+    pub fn longest_hold(&self, delay: Duration) -> Duration {
+        scaled(delay, 1.0 + self.jitter)
+    }
+
     /// How long a step that promises a later copy is believed: the longest rung with its jitter, and an hour.
     pub fn belief(&self) -> Duration {
         let longest = self.delays.last().copied().unwrap_or_default();
