@@ -16,8 +16,8 @@ pub(crate) fn run(config: &Config, command: &ConfigCommand) -> Answer {
     print(config.effective().trim_end());
     print(&format!("\n# The ladder: {}", config.ladder_summary()));
     print(&format!(
-        "# Duplicates are refused for {:?} after a job was done; a replay of an older record runs it again.",
-        config.state.retention
+        "# Duplicates are refused for {} after a job was done; a replay of an older record runs it again.",
+        humantime::format_duration(config.state.retention)
     ));
     for note in config.notes() {
         print(&format!("# Note: {note}"));

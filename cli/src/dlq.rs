@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use anyhow::{Context, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
@@ -11,9 +10,9 @@ use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_codec::{SchemaRegistry, wire};
 use tidegate_kafka::single::{Found, read_topic};
 use tidegate_pipeline::Record;
-use tidegate_service::wiring;
+use tidegate_service::{ServiceError, wiring};
 
-use crate::{Answer, block_on, print};
+use crate::{Answer, block_on, print, print_error};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dlq {
@@ -31,7 +30,9 @@ pub(crate) enum Dlq {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tidegate dlq list --class charge\n  tidegate dlq list --kind malformed --limit 20\n  tidegate dlq list --json | jq -r .error.fingerprint | sort | uniq -c")]
+#[command(
+    after_help = "Examples:\n  tidegate dlq list --class charge\n  tidegate dlq list --kind malformed --limit 20\n  tidegate dlq list --json | jq -r .error.fingerprint | sort | uniq -c"
+)]
 pub(crate) struct List {
     /// Only of this class
     #[arg(long)]
@@ -58,7 +59,10 @@ fn run_list(config: &Config, list: &List) -> Answer {
     let mut shown = 0;
     let topic = wiring::names(config).dlq();
     if !list.json {
-        print(&format!("{:<12} {:<14} {:<16} {:<20} {:<34} MESSAGE", "RECORD", "KIND", "CODE", "CLASS", "SOURCE"));
+        print(&format!(
+            "{:<12} {:<14} {:<16} {:<20} {:<34} MESSAGE",
+            "RECORD", "KIND", "CODE", "CLASS", "SOURCE"
+        ));
     }
     read_topic(&wiring::kafka(config), topic.as_str(), |found| {
         let item = item(&found);
@@ -80,7 +84,11 @@ fn run_show(config: &Config, record: &str, as_json: bool) -> Answer {
     let (partition, offset) = record
         .split_once('/')
         .and_then(|(partition, offset)| Some((partition.parse::<i32>().ok()?, offset.parse::<i64>().ok()?)))
-        .with_context(|| format!("`{record}` is not PARTITION/OFFSET, as `tidegate dlq list` prints it"))?;
+        .ok_or_else(|| {
+            ServiceError::Configuration(format!(
+                "`{record}` is not PARTITION/OFFSET, as `tidegate dlq list` prints it"
+            ))
+        })?;
     let mut wanted = None;
     let topic = wiring::names(config).dlq();
     read_topic(&wiring::kafka(config), topic.as_str(), |found| {
@@ -90,7 +98,10 @@ fn run_show(config: &Config, record: &str, as_json: bool) -> Answer {
         }
         ControlFlow::Continue(())
     })?;
-    let Some(found) = wanted else { bail!("there is no record {record} in {topic}") };
+    let Some(found) = wanted else {
+        print_error(&format!("there is no record {record} in {topic}"));
+        return Ok(ExitCode::NotOk);
+    };
     let mut item = item(&found);
     item["headers"] = headers(&found.record);
     item["key"] = bytes(found.record.key());
@@ -111,7 +122,8 @@ fn item(found: &Found) -> Value {
     let record = &found.record;
     let text = |name: &str| record.header(name).map_or(Value::Null, |v| json!(String::from_utf8_lossy(v)));
     let number = |name: &str| {
-        let value = record.header(name).and_then(|v| std::str::from_utf8(v).ok()).and_then(|v| v.parse::<i64>().ok());
+        let value =
+            record.header(name).and_then(|v| std::str::from_utf8(v).ok()).and_then(|v| v.parse::<i64>().ok());
         json!(value)
     };
     json!({
@@ -143,8 +155,14 @@ fn item(found: &Found) -> Value {
 
 fn line(item: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let source = format!("{}/{}/{}", text(&item["source"]["topic"]), item["source"]["partition"], item["source"]["offset"]);
-    let message: String = text(&item["error"]["message"]).replace(['\n', '\r'], " ").chars().take(120).collect();
+    let source = format!(
+        "{}/{}/{}",
+        text(&item["source"]["topic"]),
+        item["source"]["partition"],
+        item["source"]["offset"]
+    );
+    let message: String =
+        text(&item["error"]["message"]).replace(['\n', '\r'], " ").chars().take(120).collect();
     format!(
         "{:<12} {:<14} {:<16} {:<20} {:<34} {message}",
         text(&item["record"]),
@@ -156,9 +174,7 @@ fn line(item: &Value) -> String {
 }
 
 fn headers(record: &Record) -> Value {
-    let header = |(name, value): (&[u8], Option<&[u8]>)| {
-        json!({ "name": String::from_utf8_lossy(name), "value": bytes(value) })
-    };
+    let header = |(name, value): (&[u8], Option<&[u8]>)| json!({ "name": String::from_utf8_lossy(name), "value": bytes(value) });
     record.headers().map(header).collect()
 }
 
@@ -181,7 +197,9 @@ async fn event(registry: &SchemaRegistry, record: &Record, config: &Config) -> V
         Err(error) => return failed(&error),
     };
     match registry.fetch(framed.schema_id).await {
-        Ok(schema) => schema.to_json(framed.body, &wiring::limits(config)).unwrap_or_else(|error| failed(&error)),
+        Ok(schema) => {
+            schema.to_json(framed.body, &wiring::limits(config)).unwrap_or_else(|error| failed(&error))
+        }
         Err(error) => failed(&error),
     }
 }
@@ -194,7 +212,9 @@ fn show(item: &Value) {
             Some(Value::Object(inner)) => show_inner(name, inner),
             Some(Value::Array(items)) => {
                 print(&format!("{name}:"));
-                items.iter().for_each(|item| print(&format!("  {} = {}", plain(&item["name"]), plain(&item["value"]))));
+                items.iter().for_each(|item| {
+                    print(&format!("  {} = {}", plain(&item["name"]), plain(&item["value"])))
+                });
             }
             Some(value) => print(&format!("{name}: {}", plain(value))),
         }

@@ -60,13 +60,12 @@ enum Command {
 /// How a command ends when it does not fail.
 type Answer = anyhow::Result<Code>;
 
-#[expect(clippy::print_stderr, reason = "the last words of a process")]
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(cli) {
         Ok(code) => code.into(),
         Err(error) => {
-            eprintln!("error: {}", message(&error));
+            print_error(&message(&error));
             code_of(&error).into()
         }
     }
@@ -106,6 +105,12 @@ fn code_of(error: &anyhow::Error) -> Code {
 /// Runs a future on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future))
+}
+
+/// Tells why the command is about to end with another code than 0.
+#[expect(clippy::print_stderr, reason = "the last words of a process")]
+fn print_error(text: &str) {
+    eprintln!("error: {text}");
 }
 
 /// Prints to standard output; a closed pipe (`| head`) ends the output, not the command.

@@ -1,8 +1,10 @@
 //! `tidegate produce`: JSON lines become Avro events.
 
+use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
@@ -10,7 +12,8 @@ use serde_json::Value;
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_codec::{CompiledSchema, wire};
 use tidegate_domain::Topic;
-use tidegate_kafka::{Fatal, Publisher};
+use tidegate_kafka::topics::{Cluster, TopicSpec};
+use tidegate_kafka::{Fatal, KafkaSettings, Publisher};
 use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_pipeline::{Inbox, Wake};
@@ -34,6 +37,9 @@ pub(crate) struct Produce {
     /// The field whose text becomes the record's key; none: a null key
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
+    /// Create the topic with this many partitions when there is none
+    #[arg(long, value_name = "PARTITIONS")]
+    create: Option<u32>,
     /// A file of JSON lines [default: standard input]
     file: Option<PathBuf>,
 }
@@ -45,8 +51,13 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     let subject = format!("{}-value", args.topic);
     let id = block_on(registry.register(&subject, &text))?
         .map_err(|error| anyhow!("the schema can't be registered as `{subject}`: {error}"))?;
-    let schema = CompiledSchema::parse(id, &text, &[]).map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
-    let publisher = Publisher::new(&wiring::kafka(config), Fatal::default())?;
+    let schema = CompiledSchema::parse(id, &text, &[])
+        .map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
+    let kafka = wiring::kafka(config);
+    if let Some(partitions) = args.create {
+        create(config, &kafka, &args.topic, partitions)?;
+    }
+    let publisher = Publisher::new(&kafka, Fatal::default())?;
     let lines: Box<dyn BufRead> = match &args.file {
         Some(file) => Box::new(std::io::BufReader::new(
             std::fs::File::open(file).with_context(|| format!("{} can't be read", file.display()))?,
@@ -56,6 +67,26 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     let published = publish_lines(args, &schema, &publisher, lines)?;
     print(&format!("{published} events published to {} with schema {id}", args.topic));
     Ok(ExitCode::Ok)
+}
+
+fn create(config: &Config, kafka: &KafkaSettings, topic: &str, partitions: u32) -> anyhow::Result<()> {
+    let cluster = Cluster::connect(kafka)?;
+    if cluster.topics()?.contains_key(topic) {
+        return Ok(());
+    }
+    let spec = TopicSpec {
+        name: topic.to_owned(),
+        partitions: Some(partitions),
+        replication: config.kafka.replication.map(std::num::NonZeroU16::get),
+        settings: BTreeMap::new(),
+    };
+    let specs = [spec];
+    block_on(async {
+        cluster.create(&specs).await?;
+        cluster.wait_until_known(&specs, Duration::from_secs(30)).await
+    })??;
+    print(&format!("created {topic} ({partitions} partitions)"));
+    Ok(())
 }
 
 fn publish_lines(
@@ -73,7 +104,10 @@ fn publish_lines(
         }
         let at = || format!("line {number}");
         let event: Value = serde_json::from_str(&line).with_context(at)?;
-        let value = wire::frame(schema.id(), &schema.encode_json(&event).map_err(|e| anyhow!("{e}")).with_context(at)?);
+        let value = wire::frame(
+            schema.id(),
+            &schema.encode_json(&event).map_err(|e| anyhow!("{e}")).with_context(at)?,
+        );
         let key = args.key.as_deref().map(|field| key_of(&event, field)).transpose().with_context(at)?;
         let record = OutboundRecord {
             topic: &topic,
@@ -109,7 +143,12 @@ impl Default for Deliveries {
 }
 
 impl Deliveries {
-    fn publish(&mut self, publisher: &Publisher, record: &OutboundRecord<'_>, line: u64) -> anyhow::Result<()> {
+    fn publish(
+        &mut self,
+        publisher: &Publisher,
+        record: &OutboundRecord<'_>,
+        line: u64,
+    ) -> anyhow::Result<()> {
         loop {
             match publisher.publish(record, Ticket(line), &self.inbox) {
                 Ok(()) => {
@@ -118,7 +157,7 @@ impl Deliveries {
                 }
                 Err(PublishError::Full) => {
                     self.take()?;
-                    std::thread::sleep(std::time::Duration::from_millis(1));
+                    std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) => return Err(error).with_context(|| format!("line {line}")),
             }
@@ -139,7 +178,7 @@ impl Deliveries {
     fn finish(mut self) -> anyhow::Result<u64> {
         while self.on_their_way > 0 {
             self.take()?;
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         Ok(self.acknowledged)
     }

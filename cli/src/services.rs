@@ -24,7 +24,8 @@ pub(crate) fn retry(config: Config) -> Answer {
 
 pub(crate) fn worker(config: Config, args: &WorkerArgs) -> Answer {
     let parse = |tier: &String| {
-        tier.parse::<TierName>().map_err(|error| ServiceError::Configuration(format!("--tier {tier}: {error}")))
+        tier.parse::<TierName>()
+            .map_err(|error| ServiceError::Configuration(format!("--tier {tier}: {error}")))
     };
     let tiers = args.tiers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     serve(config, async |process| tidegate_worker::run(process, &tiers, &Default::default()).await)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use serde_json::json;
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_kafka::KafkaSettings;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
@@ -14,7 +15,9 @@ use crate::{Answer, block_on, print};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topics {
     /// Create what is missing; what exists is never changed
-    #[command(after_help = "Examples:\n  tidegate topics apply\n  TIDEGATE_KAFKA__REPLICATION=3 tidegate topics apply")]
+    #[command(
+        after_help = "Examples:\n  tidegate topics apply\n  TIDEGATE_KAFKA__REPLICATION=3 tidegate topics apply"
+    )]
     Apply {
         /// Make this configuration's keys, scopes and tiers the pipeline's, although they differ from those in use. Stop every
         /// instance and drain the job topics first: marks of a changed key protect nothing
@@ -41,7 +44,8 @@ fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
     let cluster = Cluster::connect(kafka)?;
     let specs = plan::topics(config);
     let have = cluster.topics().map_err(ServiceError::from)?;
-    let missing: Vec<TopicSpec> = specs.iter().filter(|spec| !have.contains_key(&spec.name)).cloned().collect();
+    let missing: Vec<TopicSpec> =
+        specs.iter().filter(|spec| !have.contains_key(&spec.name)).cloned().collect();
     if !missing.is_empty() {
         block_on(async {
             cluster.create(&missing).await?;
@@ -53,7 +57,11 @@ fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
     }
     print(&format!("{} topics, {} created", specs.len(), missing.len()));
     make_known(config, kafka, accept_drift)?;
-    tell(&block_on(check::findings(config, &cluster))??, false)
+    let findings = block_on(check::findings(config, &cluster))??;
+    let ours = findings.iter().any(|finding| !matches!(finding, Finding::Missing { source: true, .. }));
+    tell(&findings, true)?;
+    // A source is its publishers' to create: what was asked for is done.
+    Ok(if ours { ExitCode::NotOk } else { ExitCode::Ok })
 }
 
 fn make_known(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> anyhow::Result<()> {
@@ -72,24 +80,23 @@ fn make_known(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> any
 fn check(config: &Config, kafka: &KafkaSettings, json: bool) -> Answer {
     let cluster = Cluster::connect(kafka)?;
     let findings = block_on(check::findings(config, &cluster))??;
-    let code = tell(&findings, json)?;
-    if !findings.iter().any(|finding| matches!(finding, Finding::Missing { .. })) && !json {
-        let differences = drift::differences(config, kafka)?;
+    let known = !findings
+        .iter()
+        .any(|f| matches!(f, Finding::Missing { topic, .. } if *topic == drift::topic(config)));
+    let differences = if known { drift::differences(config, kafka)? } else { Vec::new() };
+    if json {
+        print(&serde_json::to_string_pretty(&json!({ "topics": findings, "drift": differences }))?);
+    } else {
+        tell(&findings, differences.is_empty())?;
         differences.iter().for_each(|difference| print(&format!("- {difference}")));
-        if !differences.is_empty() {
-            return Ok(ExitCode::NotOk);
-        }
     }
-    Ok(code)
+    Ok(if findings.is_empty() && differences.is_empty() { ExitCode::Ok } else { ExitCode::NotOk })
 }
 
-fn tell(findings: &[Finding], json: bool) -> Answer {
-    if json {
-        print(&serde_json::to_string_pretty(findings)?);
-    } else if findings.is_empty() {
+fn tell(findings: &[Finding], all_well: bool) -> anyhow::Result<()> {
+    if findings.is_empty() && all_well {
         print("every topic is as it must be");
-    } else {
-        findings.iter().for_each(|finding| print(&format!("- {finding}")));
     }
-    Ok(if findings.is_empty() { ExitCode::Ok } else { ExitCode::NotOk })
+    findings.iter().for_each(|finding| print(&format!("- {finding}")));
+    Ok(())
 }

@@ -6,9 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
+use crate::process::BINARY_VARIABLE;
+use crate::servers::{BOOTSTRAP_VARIABLE, KEEP_VARIABLE, REGISTRY_VARIABLE};
 use crate::wait::look_until;
 
 const SCRIPT: &str = include_str!("../servers/guard.sh");
+
+/// The tests' own variables. `tidegate` would take them for settings, and refuse to start because it has none of these names.
+const OF_TESTS: [&str; 4] = [BOOTSTRAP_VARIABLE, REGISTRY_VARIABLE, KEEP_VARIABLE, BINARY_VARIABLE];
 
 /// What to start.
 #[derive(Debug, Default)]
@@ -81,6 +86,9 @@ impl Guarded {
             .arg(&launch.stderr)
             .arg(launch.remove.as_deref().unwrap_or(Path::new("")));
         command.arg(&launch.program).args(&launch.arguments);
+        for variable in OF_TESTS {
+            command.env_remove(variable);
+        }
         command.envs(launch.environment.iter().map(|(name, value)| (name, value)));
         if let Some(directory) = &launch.directory {
             command.current_dir(directory);

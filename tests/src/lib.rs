@@ -12,10 +12,14 @@
 //! files out. Names of topics, groups and subjects come from [`unique`]: the shared servers are never cleaned.
 
 pub mod background;
+pub mod bench;
+pub mod dead_letters;
 pub mod demo;
 pub mod endpoint;
+pub mod events;
 pub mod guard;
 pub mod http;
+pub mod jobs;
 pub mod kafka_io;
 pub mod pipeline;
 pub mod ports;

@@ -15,6 +15,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::guard::Exit;
@@ -120,9 +121,14 @@ impl Pipeline {
 
     /// Starts a service without waiting, with more environment.
     pub fn launch(&mut self, name: &str, arguments: &[&str], env: &[(&str, &str)]) {
+        self.launch_setup(name, Setup::new(name, arguments), env);
+    }
+
+    /// The same of any program: `Setup::new("worker", &["--tier", "default"]).program(built_binary("own-worker"))`.
+    pub fn launch_setup(&mut self, name: &str, setup: Setup, env: &[(&str, &str)]) {
         let address = format!("127.0.0.1:{}", free_port());
-        let dir = self.state.path().join(name).display().to_string();
-        let mut setup = Setup::new(name, arguments)
+        let dir = self.state_dir(name).display().to_string();
+        let mut setup = setup
             .config(&self.config)
             .env("TIDEGATE_OBSERVE__LISTEN", &address)
             .env("TIDEGATE_STATE__DIR", &dir);
@@ -131,6 +137,21 @@ impl Pipeline {
         }
         let url = format!("http://{address}");
         self.services.insert(name.to_owned(), Service { process: setup.start(), url });
+    }
+
+    /// Starts another program than `tidegate` as a service, without waiting: a worker with handlers in Rust.
+    pub fn launch_program(&mut self, name: &str, program: &Path, arguments: &[&str]) {
+        self.launch_setup(name, Setup::new(name, arguments).program(program), &[]);
+    }
+
+    /// The state folder of a service: a worker's tier has its own in it.
+    pub fn state_dir(&self, name: &str) -> PathBuf {
+        self.state.path().join(name)
+    }
+
+    /// What a service answers to a GET of this path: `get("worker", "/metrics")`; status 0: nothing.
+    pub fn get(&mut self, name: &str, path: &str) -> (u16, String) {
+        http::get(&format!("{}{path}", self.service(name).url)).unwrap_or_default()
     }
 
     /// Waits until the service is ready.

@@ -110,7 +110,7 @@ fn pattern(record: Option<String>, when: &When, wanted: &mut Wanted) -> Pattern 
     let when = when
         .iter()
         .map(|(path, one_of)| Condition {
-            field: wanted.place(&path.to_string()),
+            field: wanted.place(path.as_str()),
             one_of: one_of.iter().map(literal).collect(),
         })
         .collect();
@@ -126,14 +126,19 @@ fn literal(scalar: &Scalar) -> Literal {
     }
 }
 
-fn job_plan(config: &Config, names: &Names, class: &Class, wanted: &mut Wanted) -> Result<JobPlan, ServiceError> {
+fn job_plan(
+    config: &Config,
+    names: &Names,
+    class: &Class,
+    wanted: &mut Wanted,
+) -> Result<JobPlan, ServiceError> {
     let tier = config.tier(&class.tier).ok_or_else(|| {
         ServiceError::Configuration(format!("class `{}` names the unknown tier `{}`", class.name, class.tier))
     })?;
     let key = match &class.key {
         KeySource::Fields(fields) => KeyPlan::Fields {
-            key: fields.iter().map(|path| (wanted.place(&path.to_string()), path.to_string())).collect(),
-            lane: class.partition_by.iter().map(|path| wanted.place(&path.to_string())).collect(),
+            key: fields.iter().map(|path| (wanted.place(path.as_str()), path.to_string())).collect(),
+            lane: class.partition_by.iter().map(|path| wanted.place(path.as_str())).collect(),
         },
         KeySource::Header(name) => KeyPlan::Header(name.to_string()),
         KeySource::Position => KeyPlan::Position,
@@ -141,7 +146,7 @@ fn job_plan(config: &Config, names: &Names, class: &Class, wanted: &mut Wanted) 
     let window = match &class.key_window {
         None => None,
         Some(window) => Some(WindowPlan {
-            field: wanted.place(&window.field.to_string()),
+            field: wanted.place(window.field.as_str()),
             name: window.field.to_string(),
             every: window.every,
             tz: TimeZone::get(window.tz.as_str())

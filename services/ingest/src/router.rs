@@ -59,10 +59,19 @@ impl Router {
         }
     }
 
-    fn decide(&mut self, origin: Origin<'_>, record: &Record, now: UnixMillis, jobs: &mut Vec<PlannedJob>) -> Routed {
+    fn decide(
+        &mut self,
+        origin: Origin<'_>,
+        record: &Record,
+        now: UnixMillis,
+        jobs: &mut Vec<PlannedJob>,
+    ) -> Routed {
         let routes = self.routes.clone();
         let Some(source) = routes.of(origin.topic) else {
-            return dead("unknown-source", format!("`{}` is no source of this pipeline's configuration", origin.topic));
+            return dead(
+                "unknown-source",
+                format!("`{}` is no source of this pipeline's configuration", origin.topic),
+            );
         };
         let framed = match frame(record) {
             Ok(framed) => framed,
@@ -96,8 +105,12 @@ impl Router {
         let mut found = recycle(std::mem::take(&mut self.found));
         if let Err(error) = schema.check(body, selection, &self.limits, &mut found) {
             let mut failure = classify::decode(&error);
-            let place = schema.locate(body, &self.limits);
-            failure.message = format!("{} at `{place}` (schema {} `{}`)", failure.message, schema.id(), schema.full_name());
+            let place = match schema.locate(body, &self.limits) {
+                place if place.is_empty() => place,
+                place => format!(" at `{place}`"),
+            };
+            failure.message =
+                format!("{}{place} (schema {} `{}`)", failure.message, schema.id(), schema.full_name());
             self.found = recycle(found);
             return Routed::Dead(failure);
         }
@@ -114,9 +127,7 @@ impl Router {
                     origin.topic
                 ),
             )),
-            Routing::Jobs => {
-                plan_all(source, &self.matching, origin, record, &fields, now, jobs)
-            }
+            Routing::Jobs => plan_all(source, &self.matching, origin, record, &fields, now, jobs),
         };
         drop(fields);
         self.found = recycle(found);
@@ -125,7 +136,10 @@ impl Router {
 
     fn count(&mut self, topic: &str, routed: &Routed) {
         let routes = self.routes.clone();
-        let counters = self.counters.entry(topic.to_owned()).or_insert_with(|| TopicCounters::of(topic, routes.of(topic)));
+        let counters = self
+            .counters
+            .entry(topic.to_owned())
+            .or_insert_with(|| TopicCounters::of(topic, routes.of(topic)));
         match routed {
             Routed::Jobs => {
                 counters.forwarded.increment(1);
@@ -144,10 +158,15 @@ impl TopicCounters {
     fn of(topic: &str, source: Option<&SourceRoutes>) -> Self {
         let fate = |fate: &'static str| counter!(events::EVENTS, "topic" => topic.to_owned(), "fate" => fate);
         let classes = source.map(|source| source.classes.as_slice()).unwrap_or_default();
-        let jobs = classes.iter().map(|plan| {
-            counter!(events::EVENT_JOBS, "class" => plan.class.clone(), "tier" => plan.tier.clone())
-        });
-        Self { forwarded: fate("forwarded"), ignored: fate("ignored"), dead: fate("dead"), jobs: jobs.collect() }
+        let jobs = classes.iter().map(
+            |plan| counter!(events::EVENT_JOBS, "class" => plan.class.clone(), "tier" => plan.tier.clone()),
+        );
+        Self {
+            forwarded: fate("forwarded"),
+            ignored: fate("ignored"),
+            dead: fate("dead"),
+            jobs: jobs.collect(),
+        }
     }
 }
 
@@ -159,7 +178,11 @@ impl EventRouter for Router {
         now: UnixMillis,
         jobs: &mut Vec<PlannedJob>,
     ) -> Routed {
-        let read = Origin { topic: partition.topic.as_str(), partition: partition.partition, offset: record.offset() };
+        let read = Origin {
+            topic: partition.topic.as_str(),
+            partition: partition.partition,
+            offset: record.offset(),
+        };
         let origin = if partition.topic == self.routes.reingest { replayed(record) } else { Some(read) };
         let routed = match origin {
             Some(origin) => self.decide(origin, record, now, jobs),
@@ -193,7 +216,10 @@ fn frame(record: &Record) -> Result<wire::Framed<'_>, Failure> {
 fn ignores_all(source: &SourceRoutes, topic: &str) -> bool {
     let nothing = Event { topic, record: "", fields: &[] };
     source.patterns.is_empty()
-        && source.ignore.iter().any(|rule| rule.when.is_empty() && rule.record.is_none() && rule.matches(&nothing))
+        && source
+            .ignore
+            .iter()
+            .any(|rule| rule.when.is_empty() && rule.record.is_none() && rule.matches(&nothing))
 }
 
 fn dead(code: &'static str, message: String) -> Routed {
@@ -245,7 +271,11 @@ fn plan(
         origin: record.timestamp(),
         forced: false,
     };
-    Ok(PlannedJob { topic: plan.topic.clone(), partition: lane.partition(plan.partitions), header: header.to_text() })
+    Ok(PlannedJob {
+        topic: plan.topic.clone(),
+        partition: lane.partition(plan.partitions),
+        header: header.to_text(),
+    })
 }
 
 fn derive(
@@ -267,7 +297,10 @@ fn derive(
         KeyPlan::Header(name) => {
             let value = FieldValue::Bytes(record.header(name).unwrap_or_default());
             let missing = |_| {
-                let message = format!("class `{}` takes its key from the header `{name}`, which is missing or empty", plan.class);
+                let message = format!(
+                    "class `{}` takes its key from the header `{name}`, which is missing or empty",
+                    plan.class
+                );
                 Failure::malformed("missing-key", message)
             };
             let key = IdempotencyKey::derive(&plan.scope, &[value], window).map_err(missing)?;
@@ -296,7 +329,11 @@ fn no_key(plan: &JobPlan, key: &[(usize, String)], error: KeyError) -> Failure {
     Failure::malformed("missing-key", format!("key field `{name}` of class `{}` is {what}", plan.class))
 }
 
-fn window_index(plan: &JobPlan, window: &WindowPlan, fields: &[FieldValue<'_>]) -> Result<WindowIndex, Failure> {
+fn window_index(
+    plan: &JobPlan,
+    window: &WindowPlan,
+    fields: &[FieldValue<'_>],
+) -> Result<WindowIndex, Failure> {
     let no_time = || {
         let message = format!("window field `{}` of class `{}` holds no time", window.name, plan.class);
         Failure::malformed("missing-key", message)

@@ -32,11 +32,15 @@ pub(crate) struct Schemas {
 enum Asked {
     Fetching,
     Waits(String),
+    /// Until then, the verdict holds without asking again.
     Failed(Failure, Instant),
 }
 
-/// How long a verdict against a schema id holds, before the registry is asked again.
-const FAILED_FOR: Duration = Duration::from_secs(60);
+/// How long an id counts as unknown after its grace, before the registry is asked again: it may be registered at any moment, and
+/// the events that come then must not die of what was true before.
+const UNKNOWN_FOR: Duration = Duration::from_secs(1);
+/// How long any other verdict against an id holds: what is registered under it does not change.
+const INVALID_FOR: Duration = Duration::from_secs(60);
 
 impl Schemas {
     pub(crate) fn new(registry: SchemaRegistry, runtime: tokio::runtime::Handle, wake: Wake) -> Self {
@@ -51,7 +55,9 @@ impl Schemas {
         let mut asked = self.asked.lock();
         let reason = match asked.get(&id) {
             Some(Asked::Fetching) => return Known::NotYet(format!("schema {id} is being fetched")),
-            Some(Asked::Failed(failure, at)) if at.elapsed() < FAILED_FOR => return Known::Never(failure.clone()),
+            Some(Asked::Failed(failure, until)) if Instant::now() < *until => {
+                return Known::Never(failure.clone());
+            }
             Some(Asked::Waits(reason)) => reason.clone(),
             Some(Asked::Failed(..)) | None => format!("schema {id} is being fetched"),
         };
@@ -77,7 +83,9 @@ impl Schemas {
                             warn!(id, %error, "the schema registry does not give a schema; its events wait");
                             Asked::Waits(error.to_string())
                         }
-                        SchemaVerdict::Fail(failure) => Asked::Failed(failure, Instant::now()),
+                        SchemaVerdict::Fail(failure) => {
+                            Asked::Failed(failure, Instant::now() + holds_for(&error))
+                        }
                     };
                     asked.insert(id, outcome);
                 }
@@ -86,6 +94,10 @@ impl Schemas {
             wake.wake();
         });
     }
+}
+
+fn holds_for(error: &RegistryError) -> Duration {
+    if matches!(error, RegistryError::UnknownId { .. }) { UNKNOWN_FOR } else { INVALID_FOR }
 }
 
 fn count(error: &RegistryError) {

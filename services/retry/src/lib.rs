@@ -30,6 +30,7 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
         settings: wiring::shard(config, usize::MAX, usize::MAX),
         shutdown_deadline: config.consume.shutdown_deadline,
     };
-    let make = move |wake: &tidegate_pipeline::Wake| DelayStage::new(settings.clone(), publisher.clone(), wake);
+    let make =
+        move |wake: &tidegate_pipeline::Wake| DelayStage::new(settings.clone(), publisher.clone(), wake);
     group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
 }

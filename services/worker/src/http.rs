@@ -39,7 +39,11 @@ impl Http {
     pub(crate) fn new(client: Client, handler: &HttpHandler) -> Result<Self, ServiceError> {
         let mut headers = HeaderMap::new();
         for (name, value) in handler.headers.iter() {
-            let invalid = |_| ServiceError::Configuration(format!("handler.headers: `{name}` or its value is no HTTP header"));
+            let invalid = |_| {
+                ServiceError::Configuration(format!(
+                    "handler.headers: `{name}` or its value is no HTTP header"
+                ))
+            };
             let header = HeaderName::try_from(name).map_err(|_| invalid(()))?;
             headers.insert(header, HeaderValue::try_from(value).map_err(|_| invalid(()))?);
         }
@@ -60,7 +64,9 @@ impl Http {
                     .map_err(|error| JobError::permanent("json", format!("the event is no JSON: {error}")))?;
                 Ok(("application/json", bytes))
             }
-            BodyFormat::Avro => Ok(("application/vnd.confluent.avro", job.value().unwrap_or_default().to_vec())),
+            BodyFormat::Avro => {
+                Ok(("application/vnd.confluent.avro", job.value().unwrap_or_default().to_vec()))
+            }
         }
     }
 }
@@ -93,7 +99,8 @@ impl Handler for Http {
 
 async fn refused(response: Response) -> Failure {
     let status = response.status();
-    let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| wait_asked(value, SystemTime::now()));
+    let retry_after =
+        response.headers().get(RETRY_AFTER).and_then(|value| wait_asked(value, SystemTime::now()));
     let text = first_kib(response).await;
     let kind = kind_of(status, retry_after.is_some());
     let failure = Failure::new(kind, format!("http-{}", status.as_u16()), format!("HTTP {status}: {text}"));
@@ -191,7 +198,10 @@ mod tests {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let ask = |text: &str| wait_asked(&HeaderValue::from_str(text).unwrap(), now);
         assert_eq!(ask("7"), Some(Duration::from_secs(7)));
-        assert_eq!(ask(&httpdate::fmt_http_date(now + Duration::from_secs(90))), Some(Duration::from_secs(90)));
+        assert_eq!(
+            ask(&httpdate::fmt_http_date(now + Duration::from_secs(90))),
+            Some(Duration::from_secs(90))
+        );
         assert_eq!(ask(&httpdate::fmt_http_date(now - Duration::from_secs(90))), Some(Duration::ZERO));
         assert_eq!(ask("99999999999"), Some(Duration::from_secs(86_400)));
         assert_eq!(ask("soon"), None);

@@ -42,7 +42,9 @@ impl Job {
 
     /// What the `job` header says: class, source topic, partition, offset, times.
     pub fn header(&self) -> Result<JobHeader<'_>, JobError> {
-        self.inner.header().map_err(|error| JobError::Failed(Failure::malformed("job-header", error.to_string())))
+        self.inner
+            .header()
+            .map_err(|error| JobError::Failed(Failure::malformed("job-header", error.to_string())))
     }
 
     /// The event's key, as its publisher set it.

@@ -81,9 +81,11 @@ impl Worker {
     /// Works until SIGTERM; errors come with the exit code that they mean.
     pub fn run(self, options: &Options) -> Result<(), (Code, String)> {
         let usage = |message: String| (Code::Usage, message);
-        let config = Config::load(options.config.as_deref(), process_environment()).map_err(|e| usage(e.to_string()))?;
+        let config = Config::load(options.config.as_deref(), process_environment())
+            .map_err(|e| usage(e.to_string()))?;
         let tiers = options.tiers.iter().map(|tier| tier.parse::<TierName>());
-        let tiers = tiers.collect::<Result<Vec<_>, _>>().map_err(|error| usage(format!("--tier: {error}")))?;
+        let tiers =
+            tiers.collect::<Result<Vec<_>, _>>().map_err(|error| usage(format!("--tier: {error}")))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::{
-    Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier, TierName,
+    Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier,
+    TierName,
 };
 use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::topics::Cluster;
@@ -23,16 +24,19 @@ use crate::log::Log;
 use crate::main_of::Registered;
 
 /// Runs the workers of `tiers` until shutdown is requested. `registered` are the handlers of classes with `handler.type = "rust"`.
-pub async fn run(
-    process: &Process,
-    tiers: &[TierName],
-    registered: &Registered,
-) -> Result<(), ServiceError> {
+pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered) -> Result<(), ServiceError> {
+    tidegate_state::events::describe();
     let config = &process.config;
     let events = Arc::new(Events { registry: wiring::registry(config).ok(), limits: wiring::limits(config) });
-    let handlers = handlers(config, registered, &events)?;
-    let classes = classes(config)?;
-    let publisher: Arc<dyn RecordPublisher> = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    for name in tiers {
+        config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
+    }
+    let served: Vec<&Configured> =
+        config.classes.values().filter(|class| tiers.contains(&class.tier)).collect();
+    let handlers = handlers(&served, registered, &events)?;
+    let classes = classes(config, &served)?;
+    let publisher: Arc<dyn RecordPublisher> =
+        Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let mut running = Vec::new();
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
@@ -52,7 +56,10 @@ pub async fn run(
 
 fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
     let known: Vec<&str> = config.tiers.keys().map(TierName::as_str).collect();
-    ServiceError::Configuration(format!("there is no tier `{name}`; the configuration has: {}", known.join(", ")))
+    ServiceError::Configuration(format!(
+        "there is no tier `{name}`; the configuration has: {}",
+        known.join(", ")
+    ))
 }
 
 async fn run_tier(
@@ -87,8 +94,8 @@ async fn run_tier(
     group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
 }
 
-fn classes(config: &Config) -> Result<Arc<[Class]>, ServiceError> {
-    let class = |class: &Configured| -> Result<Class, ServiceError> {
+fn classes(config: &Config, served: &[&Configured]) -> Result<Arc<[Class]>, ServiceError> {
+    let class = |class: &&Configured| -> Result<Class, ServiceError> {
         Ok(Class {
             name: class.name.to_string(),
             tier: class.tier.to_string(),
@@ -107,17 +114,17 @@ fn classes(config: &Config) -> Result<Arc<[Class]>, ServiceError> {
             metrics: ClassMetrics::of(class.name.as_str(), class.tier.as_str()),
         })
     };
-    config.classes.values().map(class).collect()
+    served.iter().map(class).collect()
 }
 
 /// One handler for each class, in the order of the classes.
 fn handlers(
-    config: &Config,
+    served: &[&Configured],
     registered: &Registered,
     events: &Arc<Events>,
 ) -> Result<Vec<Arc<dyn HandlerPort>>, ServiceError> {
     let client = http::client()?;
-    let handler = |class: &Configured| -> Result<Arc<dyn HandlerPort>, ServiceError> {
+    let handler = |class: &&Configured| -> Result<Arc<dyn HandlerPort>, ServiceError> {
         Ok(match &class.handler {
             ConfiguredHandler::Http(http) => {
                 Arc::new(Adapter::new(Arc::new(Http::new(client.clone(), http)?), events.clone()))
@@ -132,11 +139,15 @@ fn handlers(
             })?,
         })
     };
-    config.classes.values().map(handler).collect()
+    served.iter().map(handler).collect()
 }
 
 /// The marks of one tier. Opening may recover a killed process's log, so it is not done on the runtime.
-async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Arc<dyn MarkStore>, ServiceError> {
+async fn open_marks(
+    process: &Process,
+    name: &TierName,
+    tier: &Tier,
+) -> Result<Arc<dyn MarkStore>, ServiceError> {
     let config = process.config.clone();
     let (kafka, tier_name, partitions) = (process.kafka.clone(), name.to_string(), tier.partitions.get());
     let open = move || -> Result<Arc<dyn MarkStore>, ServiceError> {
@@ -144,7 +155,9 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<A
         let topic = wiring::names(&config).jobs(&tier_name);
         let mut ids = cluster.topic_ids(&[topic.as_str()])?;
         let id = ids.remove(topic.as_str()).ok_or_else(|| {
-            ServiceError::Configuration(format!("topic `{topic}` is missing: `tidegate topics apply` creates it"))
+            ServiceError::Configuration(format!(
+                "topic `{topic}` is missing: `tidegate topics apply` creates it"
+            ))
         })?;
         let provenance = Provenance {
             cluster_id: cluster.cluster_id()?,
@@ -156,7 +169,8 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<A
             provenance,
             memory: MemoryBudgets::default(),
         };
-        let marks = Marks::open_dir(settings).map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
+        let marks =
+            Marks::open_dir(settings).map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
         Ok(Arc::new(marks))
     };
     tokio::task::spawn_blocking(open).await.map_err(|error| ServiceError::Fatal(error.to_string()))?

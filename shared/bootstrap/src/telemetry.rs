@@ -1,6 +1,6 @@
 //! Logs to stderr, and metrics for Prometheus.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::thread;
 use std::time::Duration;
 
@@ -33,7 +33,9 @@ pub enum TelemetryError {
 /// Sends all log lines of the process to stderr, filtered and formatted as configured. Once per process.
 pub fn init_logs(observe: &Observe) -> Result<(), TelemetryError> {
     let filter = EnvFilter::new(observe.log.as_str());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let colours =
+        io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr);
     match observe.log_format {
         LogFormat::Text => lines.finish().try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 pub use crate::context::ShardPort;
-use crate::context::{GroupContext, to_list};
+use crate::context::{GroupContext, heals_by_itself, to_list};
 use crate::fatal::Fatal;
 pub use crate::offsets::Start;
 use crate::settings::{ConnectError, KafkaSettings};
@@ -37,7 +37,10 @@ pub struct Subscription {
 
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Subscription").field("group", &self.group).field("topics", &self.topics).finish_non_exhaustive()
+        f.debug_struct("Subscription")
+            .field("group", &self.group)
+            .field("topics", &self.topics)
+            .finish_non_exhaustive()
     }
 }
 
@@ -58,6 +61,8 @@ impl std::fmt::Debug for GroupMember {
 
 /// How often the event thread looks whether it is to leave.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often, and for how long, brokers are looked for when none could be reached.
+const LOOK_FOR_BROKERS: Duration = Duration::from_millis(500);
 /// How long leaving may take past the drain deadline.
 const LEAVE_GRACE: Duration = Duration::from_secs(10);
 
@@ -78,6 +83,7 @@ impl GroupMember {
             owners: Mutex::new(BTreeMap::new()),
             epoch: AtomicU64::new(1),
             joined: watch::Sender::new(false),
+            reachable: watch::Sender::new(true),
         };
         let config = settings.consumer(&subscription.group);
         let consumer =
@@ -113,6 +119,11 @@ impl GroupMember {
         self.consumer.context().joined.subscribe()
     }
 
+    /// False while no broker can be reached.
+    pub fn reachable(&self) -> watch::Receiver<bool> {
+        self.consumer.context().reachable.subscribe()
+    }
+
     /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards.
     pub async fn leave(self) {
         self.leave.store(true, Ordering::Release);
@@ -135,8 +146,13 @@ impl GroupMember {
 }
 
 fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, fatal: &Fatal) {
+    let mut look_again_at = Instant::now();
     while !leave.load(Ordering::Acquire) {
         poll(consumer, fatal);
+        if !*consumer.context().reachable.borrow() && Instant::now() >= look_again_at {
+            look_for_brokers(consumer);
+            look_again_at = Instant::now() + LOOK_FOR_BROKERS;
+        }
     }
     consumer.unsubscribe();
     let deadline = Instant::now() + drain + LEAVE_GRACE;
@@ -150,6 +166,18 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
     info!("left the group");
 }
 
+/// The client tells when brokers are gone, and not when they are back.
+fn look_for_brokers(consumer: &BaseConsumer<GroupContext>) {
+    let subscribed = consumer.assignment().ok();
+    let topic = subscribed
+        .as_ref()
+        .and_then(|list| list.elements().first().map(|element| element.topic().to_owned()));
+    if consumer.fetch_metadata(topic.as_deref(), LOOK_FOR_BROKERS).is_ok() {
+        consumer.context().reachable.send_replace(true);
+        info!("a broker answers again");
+    }
+}
+
 fn owns_any(consumer: &BaseConsumer<GroupContext>) -> bool {
     !consumer.context().owners.lock().is_empty() || consumer.assignment().is_ok_and(|a| a.count() > 0)
 }
@@ -157,8 +185,14 @@ fn owns_any(consumer: &BaseConsumer<GroupContext>) -> bool {
 fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
     match consumer.poll(LOOK) {
         None => {}
-        Some(Ok(_)) => fatal.report("a record came outside its partition's queue; it was not committed and comes again"),
-        Some(Err(KafkaError::MessageConsumptionFatal(code))) => fatal.report(&format!("the consumer failed: {code}")),
+        Some(Ok(_)) => {
+            fatal.report("a record came outside its partition's queue; it was not committed and comes again")
+        }
+        Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
+            fatal.report(&format!("the consumer failed: {code}"))
+        }
+        // The error callback has told it.
+        Some(Err(error)) if heals_by_itself(&error) => {}
         Some(Err(error)) => warn!(%error, "the consumer reports an error"),
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct GroupContext {
     pub(crate) owners: Mutex<BTreeMap<TopicPartition, usize>>,
     pub(crate) epoch: AtomicU64,
     pub(crate) joined: watch::Sender<bool>,
+    /// False from when no broker can be reached until one answers.
+    pub(crate) reachable: watch::Sender<bool>,
 }
 
 /// How long after the drain deadline a shard may take to answer, before it counts as hanging.
@@ -51,6 +53,9 @@ const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
 impl ClientContext for GroupContext {
     fn error(&self, error: KafkaError, reason: &str) {
+        if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
+            self.reachable.send_replace(false);
+        }
         log_client_error("consumer", &error, reason);
         if error.rdkafka_error_code() == Some(Code::Fatal) {
             self.fatal.report(reason);
@@ -61,7 +66,12 @@ impl ClientContext for GroupContext {
 }
 
 impl ConsumerContext for GroupContext {
-    fn rebalance(&self, consumer: &BaseConsumer<Self>, event: RDKafkaRespErr, partitions: &mut TopicPartitionList) {
+    fn rebalance(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        event: RDKafkaRespErr,
+        partitions: &mut TopicPartitionList,
+    ) {
         let result = match event {
             RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => self.assign(consumer, partitions),
             _ if consumer.assignment_lost() => self.lose(consumer, partitions),
@@ -85,9 +95,10 @@ impl ConsumerContext for GroupContext {
 
 impl GroupContext {
     fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
-        self.joined.send_replace(true);
         if partitions.count() == 0 {
-            return consumer.incremental_assign(partitions);
+            consumer.incremental_assign(partitions)?;
+            self.joined.send_replace(true);
+            return Ok(());
         }
         // Where that fails the process ends, and its restart asks again: a guess could pass over events.
         offsets::resolve(consumer, partitions, &self.start)?;
@@ -100,6 +111,8 @@ impl GroupContext {
         for (shard, control) in sources {
             self.shards[shard].control.push(control);
         }
+        // Not before it is settled where the first start begins: events that come after a process was ready are its own.
+        self.joined.send_replace(true);
         Ok(())
     }
 
@@ -114,7 +127,9 @@ impl GroupContext {
             let partition = topic_partition(element.topic(), element.partition());
             let shard = self.least_loaded(&owners);
             let wake = self.shards[shard].wake.clone();
-            let Some(queue) = PartitionQueue::split(consumer.clone(), element.topic(), element.partition(), wake) else {
+            let Some(queue) =
+                PartitionQueue::split(consumer.clone(), element.topic(), element.partition(), wake)
+            else {
                 self.fatal.report(&format!("the queue of {partition} can't be split"));
                 continue;
             };
@@ -219,11 +234,34 @@ pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaRe
     Ok(list)
 }
 
+/// Whether the client itself goes on trying, without end.
+pub(crate) fn heals_by_itself(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve)
+    )
+}
+
+/// How often broker trouble is told: clients report it at each try.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+fn may_tell_again(role: &str) -> bool {
+    static TOLD: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
+    let (mut told, now) = (TOLD.lock(), Instant::now());
+    let again = told.get(role).is_none_or(|&last| now.duration_since(last) >= TELL_EVERY);
+    if again {
+        told.insert(role.to_owned(), now);
+    }
+    again
+}
+
 /// Broker trouble heals by itself and is told once in a while; the rest needs a person.
 pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
     match error.rdkafka_error_code() {
-        Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve) => {
-            warn!(role, reason, "a broker can't be reached; the client goes on trying");
+        _ if heals_by_itself(error) => {
+            if may_tell_again(role) {
+                warn!(role, reason, "a broker can't be reached; the client goes on trying");
+            }
         }
         Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL) => {
             error!(role, reason, "the broker refuses this client; check `[kafka.properties]`");

@@ -21,7 +21,10 @@ impl Fatal {
     pub fn report(&self, reason: &str) {
         let mut kept = self.0.reason.lock();
         if kept.is_none() {
-            error!(reason, "a client is broken for good; the process ends, and a restart goes on where it stopped");
+            error!(
+                reason,
+                "a client is broken for good; the process ends, and a restart goes on where it stopped"
+            );
             *kept = Some(reason.to_owned());
         }
         drop(kept);

@@ -10,6 +10,7 @@ mod clock;
 pub mod consumer;
 mod context;
 mod fatal;
+mod lost_place;
 mod native;
 mod offsets;
 pub mod publisher;

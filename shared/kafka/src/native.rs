@@ -42,13 +42,19 @@ unsafe extern "C" fn became_nonempty(_: *mut sys::rd_kafka_t, wake: *mut c_void)
 
 impl<C: ConsumerContext> PartitionQueue<C> {
     /// Splits the partition's queue. Must be called before the partition is assigned: what was fetched before goes elsewhere.
-    pub(crate) fn split(consumer: Arc<BaseConsumer<C>>, topic: &str, partition: i32, wake: Wake) -> Option<Self> {
+    pub(crate) fn split(
+        consumer: Arc<BaseConsumer<C>>,
+        topic: &str,
+        partition: i32,
+        wake: Wake,
+    ) -> Option<Self> {
         let topic = CString::new(topic).ok()?;
         let wake = Box::new(wake);
         // SAFETY: the client lives as long as `consumer`; the queue is ours to destroy; forwarding to null keeps its records here;
         // the callback's pointer stays valid until `drop` disables the callback.
         let queue = unsafe {
-            let queue = sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), partition);
+            let queue =
+                sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), partition);
             if queue.is_null() {
                 return None;
             }
@@ -60,17 +66,14 @@ impl<C: ConsumerContext> PartitionQueue<C> {
         Some(Self { consumer, queue, topic, partition, wake, messages: Vec::new() })
     }
 
-    pub(crate) fn consumer(&self) -> &Arc<BaseConsumer<C>> {
-        &self.consumer
-    }
-
     /// Takes at most `max` entries that are at hand; returns how many there were. An error ends the batch: what came before it is
     /// in `into`.
     pub(crate) fn take(&mut self, max: usize, into: &mut Vec<Record>) -> (usize, Option<QueueError>) {
         self.messages.clear();
         self.messages.resize(max, ptr::null_mut());
         // SAFETY: the array has room for `max` pointers; with a timeout of 0 the call does not wait.
-        let taken = unsafe { sys::rd_kafka_consume_batch_queue(self.queue, 0, self.messages.as_mut_ptr(), max) };
+        let taken =
+            unsafe { sys::rd_kafka_consume_batch_queue(self.queue, 0, self.messages.as_mut_ptr(), max) };
         let taken = usize::try_from(taken).unwrap_or(0);
         let mut failed = None;
         for &message in &self.messages[..taken] {
@@ -93,7 +96,13 @@ impl<C: ConsumerContext> PartitionQueue<C> {
         // SAFETY: client and topic outlive the call, which only reads what the client has cached.
         let result = unsafe {
             let client = self.consumer.client().native_ptr();
-            sys::rd_kafka_get_watermark_offsets(client, self.topic.as_ptr(), self.partition, &raw mut low, &raw mut high)
+            sys::rd_kafka_get_watermark_offsets(
+                client,
+                self.topic.as_ptr(),
+                self.partition,
+                &raw mut low,
+                &raw mut high,
+            )
         };
         (result == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR && high >= 0).then_some(CommitPosition(high))
     }
@@ -124,7 +133,9 @@ unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
         let timestamp = (timestamp >= 0).then_some(UnixMillis(timestamp));
         let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, HEADERS_HINT);
         let mut headers = ptr::null_mut();
-        if sys::rd_kafka_message_headers(message, &raw mut headers) == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR {
+        if sys::rd_kafka_message_headers(message, &raw mut headers)
+            == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
+        {
             copy_headers(headers, &mut builder);
         }
         builder.build()

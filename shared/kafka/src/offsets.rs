@@ -1,12 +1,16 @@
 //! Where a partition is read from when it is assigned.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
-use rdkafka::error::{KafkaError, KafkaResult};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
 use tracing::{info, warn};
+
+use crate::context::topic_partition;
+use crate::lost_place;
 
 /// Where the first start of a group begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +25,7 @@ pub enum Start {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets the offset of each partition: the committed one; where the group never committed in the topic, what `start` says; where it
+/// Sets the offset of each partition: the committed one, or its beginning where the topic does not hold that any more; where the group never committed in the topic, what `start` says; where it
 /// did, and the partition is new, its beginning, so that no event is passed over.
 ///
 /// What `Latest` and `At` mean is committed at once: if the process died before its first commit, they would mean something else
@@ -32,68 +36,109 @@ pub(crate) fn resolve<C: ConsumerContext>(
     start_of: impl Fn(&str) -> Start,
 ) -> KafkaResult<()> {
     let committed = consumer.committed_offsets(assigned.clone(), TIMEOUT)?;
-    let mut first = TopicPartitionList::new();
-    let mut known_topics = BTreeSet::new();
+    let lost = lost_place::find(consumer, &committed, TIMEOUT)?;
+    let mut starts: BTreeMap<String, Positions> = BTreeMap::new();
     for element in committed.elements() {
         let (topic, partition) = (element.topic(), element.partition());
-        let offset = match element.offset() {
-            offset @ Offset::Offset(_) => offset,
-            _ if start_of(topic) == Start::Earliest => Offset::Beginning,
-            _ if known_topics.contains(topic) || group_knows(consumer, topic)? => {
-                known_topics.insert(topic.to_owned());
-                info!(topic, partition, "a new partition of a known source is read from its beginning");
-                Offset::Beginning
-            }
-            _ => {
-                let offset = Offset::Offset(start_offset(consumer, topic, partition, start_of(topic))?);
-                first.add_partition_offset(topic, partition, offset)?;
-                offset
+        let offset = match (element.offset(), start_of(topic)) {
+            (Offset::Offset(_), _) if lost.contains(&topic_partition(topic, partition)) => Offset::Beginning,
+            (offset @ Offset::Offset(_), _) => offset,
+            (_, Start::Earliest) => Offset::Beginning,
+            (_, start) => {
+                let positions = match starts.entry(topic.to_owned()) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(first_start(consumer, topic, start)?),
+                };
+                positions.get(&partition).map_or_else(
+                    || {
+                        info!(
+                            topic,
+                            partition, "a new partition of a known source is read from its beginning"
+                        );
+                        Offset::Beginning
+                    },
+                    |&position| Offset::Offset(position),
+                )
             }
         };
         assigned.set_partition_offset(topic, partition, offset)?;
     }
-    if first.count() > 0 {
-        info!(positions = ?first, "the first start of this group begins here");
-        consumer.commit(&first, CommitMode::Sync)?;
-    }
     Ok(())
 }
 
-/// Whether the group has committed in any partition of the topic.
-fn group_knows<C: ConsumerContext>(consumer: &BaseConsumer<C>, topic: &str) -> KafkaResult<bool> {
-    let metadata = consumer.fetch_metadata(Some(topic), TIMEOUT)?;
-    let mut all = TopicPartitionList::new();
-    for partition in metadata.topics().iter().flat_map(|t| t.partitions()) {
-        all.add_partition(topic, partition.id());
-    }
-    let committed = consumer.committed_offsets(all, TIMEOUT)?;
-    Ok(committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
-}
+/// Offsets by partition.
+type Positions = BTreeMap<i32, i64>;
 
-fn start_offset<C: ConsumerContext>(
+/// Where the group goes on in the topic: what it has committed there; if nothing, what `start` says of *every* partition, which is
+/// committed then. A partition that is not among them came later.
+///
+/// Instances that start together decide this side by side, each for all partitions: one commit is either seen whole or not at all, so
+/// that nobody takes a part of the first start for a new partition. Positions are looked up *before* the question whether there are
+/// any. So those that are committed last by an instance which saw none are from before every other's commit, and no event that
+/// was published since some instance was ready lies below them.
+fn first_start<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     topic: &str,
-    partition: i32,
     start: Start,
-) -> KafkaResult<i64> {
-    let (low, high) = consumer.fetch_watermarks(topic, partition, TIMEOUT)?;
-    let at = match start {
-        Start::Earliest => return Ok(low),
-        Start::Latest => return Ok(high),
-        Start::At(at) => at.duration_since(UNIX_EPOCH).unwrap_or_default(),
-    };
-    let mut wanted = TopicPartitionList::new();
-    let millis = i64::try_from(at.as_millis()).unwrap_or(i64::MAX);
-    wanted.add_partition_offset(topic, partition, Offset::Offset(millis))?;
-    let found = consumer.offsets_for_times(wanted, TIMEOUT)?;
-    match found.find_partition(topic, partition).map(|element| (element.error(), element.offset())) {
-        Some((Ok(()), Offset::Offset(offset))) => Ok(offset),
-        // Nothing is as young as that: the next record is.
-        Some((Ok(()), Offset::End)) => Ok(high),
-        Some((Err(error), _)) => Err(error),
-        other => {
-            warn!(topic, partition, ?other, "the broker does not say which offset belongs to the start time");
-            Err(KafkaError::MetadataFetch(rdkafka::error::RDKafkaErrorCode::InvalidTimestamp))
-        }
+) -> KafkaResult<Positions> {
+    let mut all = TopicPartitionList::new();
+    for partition in
+        consumer.fetch_metadata(Some(topic), TIMEOUT)?.topics().iter().flat_map(|t| t.partitions())
+    {
+        all.add_partition(topic, partition.id());
     }
+    let positions = start_offsets(consumer, &all, start)?;
+    let committed = consumer.committed_offsets(all, TIMEOUT)?;
+    let known: Positions = committed
+        .elements()
+        .iter()
+        .filter_map(|element| {
+            Some((element.partition(), element.offset().to_raw().filter(|&offset| offset >= 0)?))
+        })
+        .collect();
+    if !known.is_empty() {
+        return Ok(known);
+    }
+    let mut first = TopicPartitionList::new();
+    for (&partition, &position) in &positions {
+        first.add_partition_offset(topic, partition, Offset::Offset(position))?;
+    }
+    consumer.commit(&first, CommitMode::Sync)?;
+    info!(topic, ?positions, "the first start of this group begins here");
+    Ok(positions)
+}
+
+fn start_offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    partitions: &TopicPartitionList,
+    start: Start,
+) -> KafkaResult<Positions> {
+    let Start::At(at) = start else {
+        return partitions.elements().iter().map(|element| edge(consumer, element, start)).collect();
+    };
+    let millis = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
+    let mut wanted = partitions.clone();
+    wanted.set_all_offsets(Offset::Offset(i64::try_from(millis).unwrap_or(i64::MAX)))?;
+    let found = consumer.offsets_for_times(wanted, TIMEOUT)?;
+    let position = |element: TopicPartitionListElem<'_>| match (element.error(), element.offset()) {
+        (Ok(()), Offset::Offset(offset)) => Ok((element.partition(), offset)),
+        // Nothing is as young as that: the next record is.
+        (Ok(()), Offset::End) => edge(consumer, &element, Start::Latest),
+        (Err(error), _) => Err(error),
+        (Ok(()), other) => {
+            let (topic, partition) = (element.topic(), element.partition());
+            warn!(topic, partition, ?other, "the broker does not say which offset belongs to the start time");
+            Err(KafkaError::MetadataFetch(RDKafkaErrorCode::InvalidTimestamp))
+        }
+    };
+    found.elements().into_iter().map(position).collect()
+}
+
+fn edge<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    element: &TopicPartitionListElem<'_>,
+    start: Start,
+) -> KafkaResult<(i32, i64)> {
+    let (low, high) = consumer.fetch_watermarks(element.topic(), element.partition(), TIMEOUT)?;
+    Ok((element.partition(), if start == Start::Earliest { low } else { high }))
 }

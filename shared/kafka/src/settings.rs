@@ -28,7 +28,9 @@ pub enum ConnectError {
     #[error("the Kafka client refuses its configuration: {0}; see `[kafka.properties]`")]
     Configuration(#[source] rdkafka::error::KafkaError),
     /// No broker answered.
-    #[error("no broker of `{bootstrap}` answers: {source}; check `kafka.bootstrap`, and that Kafka is running")]
+    #[error(
+        "no broker of `{bootstrap}` answers: {source}; check `kafka.bootstrap`, and that Kafka is running"
+    )]
     Unreachable {
         /// The addresses.
         bootstrap: String,

@@ -37,14 +37,16 @@ pub fn read_topic(
     let consumer: BaseConsumer<DefaultConsumerContext> =
         BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?;
     let consumer = Arc::new(consumer);
-    let unreadable = |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
-    let metadata = patiently(|| consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
+    let unreadable =
+        |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
+    let metadata =
+        patiently(|| consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
     let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
         return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
     };
     for partition in found.partitions() {
-        let (low, high) =
-            patiently(|| consumer.fetch_watermarks(topic, partition.id(), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
+        let (low, high) = patiently(|| consumer.fetch_watermarks(topic, partition.id(), LOOK_TIMEOUT))
+            .map_err(|e| unreadable(&e))?;
         if high > low && read_partition(&consumer, topic, partition.id(), high, &mut each)?.is_break() {
             break;
         }
@@ -70,7 +72,8 @@ fn read_partition(
     end: i64,
     each: &mut impl FnMut(Found) -> std::ops::ControlFlow<()>,
 ) -> Result<std::ops::ControlFlow<()>, TopicError> {
-    let unreadable = |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
+    let unreadable =
+        |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
     let mut queue = PartitionQueue::split(consumer.clone(), topic, partition, Wake::default())
         .ok_or_else(|| unreadable(&"its queue can't be split"))?;
     let mut assignment = TopicPartitionList::new();
@@ -89,9 +92,10 @@ fn read_partition(
             }
         }
         // The position counts transaction markers too, which no record shows.
-        let position = consumer.position().ok().and_then(|list| {
-            list.find_partition(topic, partition).map(|element| element.offset())
-        });
+        let position = consumer
+            .position()
+            .ok()
+            .and_then(|list| list.find_partition(topic, partition).map(|element| element.offset()));
         if matches!(position, Some(Offset::Offset(at)) if at >= end) {
             return Ok(std::ops::ControlFlow::Continue(()));
         }

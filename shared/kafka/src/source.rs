@@ -1,9 +1,6 @@
 //! The records of one assigned partition.
 
-use std::time::Duration;
-
-use rdkafka::consumer::{Consumer, ConsumerContext};
-use rdkafka::topic_partition_list::Offset;
+use rdkafka::consumer::ConsumerContext;
 use tidegate_domain::CommitPosition;
 use tidegate_pipeline::ports::{Fetched, RecordSource, SourceError};
 use tidegate_pipeline::{Record, TopicPartition};
@@ -17,20 +14,12 @@ const CALL: usize = 256;
 pub(crate) struct PartitionSource<C: ConsumerContext> {
     queue: PartitionQueue<C>,
     partition: TopicPartition,
+    lost_its_place: bool,
 }
 
 impl<C: ConsumerContext> PartitionSource<C> {
     pub(crate) fn new(queue: PartitionQueue<C>, partition: TopicPartition) -> Self {
-        Self { queue, partition }
-    }
-
-    /// Never silently on with the newest: what is left is read from its beginning, and the caller raises the alarm.
-    fn read_from_beginning(&self) -> Result<(), SourceError> {
-        let (topic, partition) = (self.partition.topic.as_str(), self.partition.partition.0);
-        self.queue
-            .consumer()
-            .seek(topic, partition, Offset::Beginning, Duration::ZERO)
-            .map_err(|error| SourceError::Fatal(format!("{} can't be read from its beginning: {error}", self.partition)))
+        Self { queue, partition, lost_its_place: false }
     }
 }
 
@@ -41,15 +30,21 @@ impl<C: ConsumerContext> RecordSource for PartitionSource<C> {
         max_bytes: usize,
         into: &mut Vec<Record>,
     ) -> Result<Fetched, SourceError> {
+        if self.lost_its_place {
+            // librdkafka fetches no more from such a partition, and refuses to seek in it: it must be assigned anew, which then
+            // begins with the oldest record.
+            let partition = &self.partition;
+            return Err(SourceError::Fatal(format!(
+                "{partition} moved away under its reader and must be assigned anew"
+            )));
+        }
         let (mut left, mut bytes) = (max_records, 0);
         while left > 0 {
             let (known, call) = (into.len(), left.min(CALL));
             let (taken, failed) = self.queue.take(call, into);
             if let Some(failed) = failed {
                 let error = source_error(failed.code, failed.message);
-                if matches!(error, SourceError::OutOfRange(_)) {
-                    self.read_from_beginning()?;
-                }
+                self.lost_its_place = matches!(error, SourceError::OutOfRange(_));
                 return Err(error);
             }
             if taken < call {

@@ -26,7 +26,10 @@ pub(crate) unsafe fn topic_ids(
     // SAFETY: every object made here is destroyed here, after its last use; the names live through the call.
     unsafe {
         let queue = sys::rd_kafka_queue_new(client);
-        let options = sys::rd_kafka_AdminOptions_new(client, sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS);
+        let options = sys::rd_kafka_AdminOptions_new(
+            client,
+            sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
+        );
         sys::rd_kafka_AdminOptions_set_request_timeout(options, millis, ptr::null_mut(), 0);
         let collection = sys::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
         sys::rd_kafka_DescribeTopics(client, collection, options, queue);
@@ -44,7 +47,9 @@ pub(crate) unsafe fn topic_ids(
 
 /// # Safety
 /// `event` must be null or an event that is not destroyed.
-unsafe fn read_event(event: *mut sys::rd_kafka_event_t) -> Result<BTreeMap<String, String>, RDKafkaErrorCode> {
+unsafe fn read_event(
+    event: *mut sys::rd_kafka_event_t,
+) -> Result<BTreeMap<String, String>, RDKafkaErrorCode> {
     if event.is_null() {
         return Err(RDKafkaErrorCode::OperationTimedOut);
     }
@@ -65,7 +70,9 @@ unsafe fn read_event(event: *mut sys::rd_kafka_event_t) -> Result<BTreeMap<Strin
                 continue;
             }
             let name = CStr::from_ptr(sys::rd_kafka_TopicDescription_name(description));
-            let id = CStr::from_ptr(sys::rd_kafka_Uuid_base64str(sys::rd_kafka_TopicDescription_topic_id(description)));
+            let id = CStr::from_ptr(sys::rd_kafka_Uuid_base64str(sys::rd_kafka_TopicDescription_topic_id(
+                description,
+            )));
             ids.insert(name.to_string_lossy().into_owned(), id.to_string_lossy().into_owned());
         }
         Ok(ids)

@@ -84,9 +84,10 @@ impl Cluster {
 
     /// Every topic with its partitions. Blocks.
     pub fn topics(&self) -> Result<BTreeMap<String, TopicState>, TopicError> {
-        let metadata = self.consumer.fetch_metadata(None, LOOK_TIMEOUT).map_err(|source| {
-            ConnectError::Unreachable { bootstrap: self.bootstrap.clone(), source }
-        })?;
+        let metadata = self
+            .consumer
+            .fetch_metadata(None, LOOK_TIMEOUT)
+            .map_err(|source| ConnectError::Unreachable { bootstrap: self.bootstrap.clone(), source })?;
         let state = |topic: &rdkafka::metadata::MetadataTopic| TopicState {
             partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
             replication: topic.partitions().first().map_or(0, |p| p.replicas().len()),
@@ -120,12 +121,15 @@ impl Cluster {
     /// Creates topics that do not exist. A topic that somebody else created meanwhile is left as it is.
     pub async fn create(&self, specs: &[TopicSpec]) -> Result<(), TopicError> {
         let new: Vec<NewTopic<'_>> = specs.iter().map(new_topic).collect();
-        let options = AdminOptions::new().operation_timeout(Some(LOOK_TIMEOUT)).request_timeout(Some(LOOK_TIMEOUT * 2));
+        let options =
+            AdminOptions::new().operation_timeout(Some(LOOK_TIMEOUT)).request_timeout(Some(LOOK_TIMEOUT * 2));
         let results = self.admin.create_topics(&new, &options).await.map_err(TopicError::Request)?;
         for result in results {
             match result {
                 Ok(_) => {}
-                Err((topic, RDKafkaErrorCode::TopicAlreadyExists)) => warn!(topic, "somebody else created the topic just now"),
+                Err((topic, RDKafkaErrorCode::TopicAlreadyExists)) => {
+                    warn!(topic, "somebody else created the topic just now")
+                }
                 Err((topic, reason)) => return Err(TopicError::Refused { topic, reason }),
             }
         }
@@ -133,7 +137,10 @@ impl Cluster {
     }
 
     /// The settings in force of each topic.
-    pub async fn settings(&self, topics: &[&str]) -> Result<BTreeMap<String, BTreeMap<String, String>>, TopicError> {
+    pub async fn settings(
+        &self,
+        topics: &[&str],
+    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, TopicError> {
         let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
         let options = AdminOptions::new().request_timeout(Some(LOOK_TIMEOUT));
         let results = self.admin.describe_configs(&resources, &options).await.map_err(TopicError::Request)?;
@@ -156,7 +163,9 @@ impl Cluster {
                 return Ok(());
             }
             if tokio::time::Instant::now() > deadline {
-                return Err(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::UnknownTopicOrPartition)));
+                return Err(TopicError::Request(KafkaError::MetadataFetch(
+                    RDKafkaErrorCode::UnknownTopicOrPartition,
+                )));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -85,6 +85,8 @@ impl std::fmt::Debug for DelayStage {
     }
 }
 
+/// How far the clocks of brokers, workers and this process may lie apart.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
 /// How many records of one partition are published before the others have their turn.
 const BURST: usize = 1000;
 /// How many records of one partition may be on their way.
@@ -124,10 +126,13 @@ impl DelayStage {
                 (desk.wall, Then::Dead(DeadLetter::new(failure)))
             }
         };
-        // The record was appended in the past; a clock that says otherwise was set back, and must not make it wait longer.
-        let wall = record.timestamp().map_or(desk.wall, |appended| desk.wall.max(appended));
         // One more millisecond: both clocks were cut to whole ones, and early is not allowed.
-        let wait = until.since(wall) + Duration::from_millis(u64::from(until > wall));
+        let wait = until.since(desk.wall) + Duration::from_millis(u64::from(until > desk.wall));
+        // No wait in a topic is longer than this; one that seems to be is our clock's fault, which was set back.
+        let wait = match partition.delay {
+            Some(delay) => wait.min(self.settings.ladder.longest_hold(delay).saturating_add(CLOCK_SLACK)),
+            None => wait,
+        };
         let bytes = record.size();
         let key = self.held.insert(Held { slot, record, then, failed_before: false });
         partition.queue.push(steady.after(wait), bytes, key);
@@ -208,7 +213,13 @@ impl DelayStage {
         self.publisher.publish(&outbound, key.ticket(), &self.deliveries)
     }
 
-    fn publish_dead(&self, key: Key, held: &Held, dead: &DeadLetter, now: UnixMillis) -> Result<(), PublishError> {
+    fn publish_dead(
+        &self,
+        key: Key,
+        held: &Held,
+        dead: &DeadLetter,
+        now: UnixMillis,
+    ) -> Result<(), PublishError> {
         let Some(partition) = self.partitions.get(&held.slot) else { return Ok(()) };
         let job = job_header(&held.record).ok();
         let dying = Dying { record: &held.record, partition: &partition.at, job: job.as_ref() };
@@ -297,7 +308,12 @@ impl DelayStage {
 }
 
 impl DelaySettings {
-    fn plan(&self, partition: &DelayPartition, record: &Record, now: UnixMillis) -> Result<Hold, JobHeaderError> {
+    fn plan(
+        &self,
+        partition: &DelayPartition,
+        record: &Record,
+        now: UnixMillis,
+    ) -> Result<Hold, JobHeaderError> {
         let due = job_header(record)?.due;
         let appended = record.timestamp().unwrap_or(now);
         Ok(match partition.delay {

@@ -4,7 +4,10 @@
 
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
+use metrics::{
+    Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
+    histogram,
+};
 use tidegate_domain::mark::Skip;
 use tidegate_domain::{CommitPosition, FailureKind, PartitionWatermark};
 
@@ -88,6 +91,17 @@ pub fn describe() {
     describe_gauge!(PARTITION_HEAD_AGE, Unit::Seconds, "age of the oldest unsettled record in the window");
     describe_counter!(OUT_OF_RANGE, "positions found outside what a topic holds");
     describe_counter!(COMMIT_ERRORS, "commits that the coordinator refused");
+    from_the_start();
+}
+
+/// Counters of faults that are shown before the first one: an alarm on the increase of a counter misses the fault that creates it.
+fn from_the_start() {
+    for name in [FENCED, AT_RISK, PUBLISH_ERRORS, MARK_ERRORS, COMMIT_ERRORS] {
+        counter!(name).increment(0);
+    }
+    for kind in FailureKind::ALL {
+        counter!(DEAD_LETTERS, "kind" => kind.as_str()).increment(0);
+    }
 }
 
 /// What is measured of one class in one tier.
@@ -130,15 +144,9 @@ impl ClassMetrics {
     /// The handles of a class in a tier.
     pub fn of(class: &str, tier: &str) -> Self {
         let labels = || [("class", class.to_owned()), ("tier", tier.to_owned())];
-        let jobs = |outcome: &'static str| {
-            counter!(JOBS, "class" => class.to_owned(), "tier" => tier.to_owned(), "outcome" => outcome)
-        };
-        let failures = |kind: FailureKind| {
-            counter!(JOB_FAILURES, "class" => class.to_owned(), "tier" => tier.to_owned(), "kind" => kind.as_str())
-        };
-        let duplicates = |verdict: &'static str| {
-            counter!(DUPLICATES, "class" => class.to_owned(), "tier" => tier.to_owned(), "verdict" => verdict)
-        };
+        let jobs = |outcome: &'static str| counter!(JOBS, "class" => class.to_owned(), "tier" => tier.to_owned(), "outcome" => outcome);
+        let failures = |kind: FailureKind| counter!(JOB_FAILURES, "class" => class.to_owned(), "tier" => tier.to_owned(), "kind" => kind.as_str());
+        let duplicates = |verdict: &'static str| counter!(DUPLICATES, "class" => class.to_owned(), "tier" => tier.to_owned(), "verdict" => verdict);
         Self {
             done: jobs("done"),
             scheduled: jobs("scheduled"),

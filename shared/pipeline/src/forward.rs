@@ -197,7 +197,8 @@ impl<R: EventRouter> ForwardStage<R> {
             }
             Routed::Dead(failure) => vec![Outgoing::Dead(DeadLetter::new(failure))],
             Routed::Jobs if jobs.is_empty() => {
-                let failure = Failure::new(FailureKind::Unroutable, "no-job", "its routes made no job of the event");
+                let failure =
+                    Failure::new(FailureKind::Unroutable, "no-job", "its routes made no job of the event");
                 vec![Outgoing::Dead(DeadLetter::new(failure))]
             }
             Routed::Jobs => jobs.into_iter().map(Outgoing::Job).collect(),
@@ -212,7 +213,9 @@ impl<R: EventRouter> ForwardStage<R> {
     fn send(&mut self, key: Key, desk: &mut Desk) -> bool {
         while let Some(forwarded) = self.in_hand.get(key) {
             let slot = forwarded.slot;
-            let Some(copy) = forwarded.copies.iter().position(|(_, stand)| *stand == Stand::Unsent) else { return true };
+            let Some(copy) = forwarded.copies.iter().position(|(_, stand)| *stand == Stand::Unsent) else {
+                return true;
+            };
             let ticket = self.on_their_way.insert(OnItsWay { slot, event: key, copy });
             let result = self.publish(ticket, forwarded, &forwarded.copies[copy].0, desk.wall);
             if result.is_err() {
@@ -397,7 +400,9 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     }
 
     fn wants(&self, slot: Slot) -> bool {
-        self.sources.get(&slot).is_some_and(|s| s.waiting.len() < WAITING && !s.rewind && s.held_until.is_none())
+        self.sources
+            .get(&slot)
+            .is_some_and(|s| s.waiting.len() < WAITING && !s.rewind && s.held_until.is_none())
     }
 
     fn accept(&mut self, slot: Slot, records: &mut Vec<Record>, desk: &mut Desk) {

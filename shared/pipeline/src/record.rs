@@ -69,7 +69,10 @@ impl Record {
 
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Record").field("offset", &self.offset).field("bytes", &self.bytes.len()).finish_non_exhaustive()
+        f.debug_struct("Record")
+            .field("offset", &self.offset)
+            .field("bytes", &self.bytes.len())
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,7 @@
 //! One thread's loop: fetch, deliver, let the stage work, commit what is settled; assignments come and go meanwhile.
 
+mod control;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,90 +17,7 @@ use crate::ports::{Clock, Fetched, OffsetCommitter, RecordSource, SourceError};
 use crate::record::{Record, TopicPartition};
 use crate::stage::{Desk, Settled, Slot, Stage, Trouble};
 
-/// What the event thread tells a shard.
-pub enum Control {
-    /// A partition is ours.
-    Assigned {
-        /// This assignment's name.
-        slot: Slot,
-        /// Which one.
-        partition: TopicPartition,
-        /// Its records.
-        source: Box<dyn RecordSource>,
-    },
-    /// Partitions are to be given back: what runs may end until the deadline.
-    Revoke {
-        /// Which ones.
-        partitions: Vec<TopicPartition>,
-        /// After this, what still runs is cancelled.
-        deadline: Instant,
-        /// Gets the positions to commit, when the sources are dropped.
-        reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
-    },
-    /// Partitions were taken away: another process may own them already. Nothing is committed.
-    Lost {
-        /// Which ones.
-        partitions: Vec<TopicPartition>,
-        /// Told when the sources are dropped.
-        reply: oneshot::Sender<()>,
-    },
-    /// The loop ends; every partition was given back before.
-    Stop,
-}
-
-impl std::fmt::Debug for Control {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Assigned { slot, partition, .. } => write!(f, "Assigned({slot:?}, {partition})"),
-            Self::Revoke { partitions, .. } => write!(f, "Revoke({partitions:?})"),
-            Self::Lost { partitions, .. } => write!(f, "Lost({partitions:?})"),
-            Self::Stop => f.write_str("Stop"),
-        }
-    }
-}
-
-/// Bounds and rhythm of a shard.
-#[derive(Clone, Copy, Debug)]
-pub struct ShardSettings {
-    /// How many delivered records of a partition may wait for the commit position.
-    pub window_records: usize,
-    /// How many bytes of unsettled records of a partition are kept.
-    pub window_bytes: usize,
-    /// How often positions are committed that have moved.
-    pub commit_interval: Duration,
-    /// How often all positions are committed, also those that have not moved: a commit may have failed after it was started, and
-    /// a group that commits nothing loses its positions.
-    pub recommit_interval: Duration,
-    /// How many records one fetch takes at most, so that no partition starves another.
-    pub fetch_records: usize,
-    /// How long an assigned partition with records to read may stand still before it counts as stuck.
-    pub stall_after: Duration,
-}
-
-impl Default for ShardSettings {
-    fn default() -> Self {
-        Self {
-            window_records: 10_000,
-            window_bytes: 64 << 20,
-            commit_interval: Duration::from_millis(200),
-            recommit_interval: Duration::from_secs(60),
-            fetch_records: 1000,
-            stall_after: Duration::from_secs(30),
-        }
-    }
-}
-
-/// Hears what a shard can't decide by itself.
-pub trait ShardObserver: Send {
-    /// Why the shard is not ready, per partition; empty when it is.
-    fn troubles(&mut self, troubles: &BTreeMap<TopicPartition, String>);
-
-    /// The process must end: its client is broken for good.
-    fn fatal(&mut self, reason: &str);
-
-    /// The loop went round: at least once a commit interval, unless something blocks its thread.
-    fn alive(&mut self) {}
-}
+pub use control::{Control, ShardObserver, ShardSettings};
 
 struct Assignment {
     partition: TopicPartition,
@@ -188,8 +107,12 @@ impl<S: Stage> Shard<S> {
 
     /// Runs until [`Control::Stop`].
     pub async fn run(mut self) {
-        while !self.stopped {
-            if self.step() {
+        loop {
+            let again = self.step();
+            if self.stopped {
+                return;
+            }
+            if again {
                 // Whatever shares the thread has its turn too.
                 tokio::task::yield_now().await;
             } else {
@@ -214,7 +137,8 @@ impl<S: Stage> Shard<S> {
         self.hear_troubles();
         self.observer.alive();
         // What was settled may have made room for records that are at hand: no wake would tell of them.
-        self.desk.again || self.assignments.iter().any(|(&slot, assignment)| self.room(slot, assignment).is_some())
+        self.desk.again
+            || self.assignments.iter().any(|(&slot, assignment)| self.room(slot, assignment).is_some())
     }
 
     async fn wait(&mut self) {
@@ -321,12 +245,15 @@ impl<S: Stage> Shard<S> {
     fn room(&self, slot: Slot, assignment: &Assignment) -> Option<(usize, usize)> {
         let records = self.settings.window_records.saturating_sub(assignment.watermark.held());
         let bytes = self.settings.window_bytes.saturating_sub(assignment.window_bytes);
-        let open = assignment.readable && !assignment.draining && records > 0 && bytes > 0 && self.stage.wants(slot);
+        let open =
+            assignment.readable && !assignment.draining && records > 0 && bytes > 0 && self.stage.wants(slot);
         open.then_some((records.min(self.settings.fetch_records), bytes))
     }
 
     fn fetch_one(&mut self, slot: Slot) {
-        let Some((records, bytes)) = self.assignments.get(&slot).and_then(|a| self.room(slot, a)) else { return };
+        let Some((records, bytes)) = self.assignments.get(&slot).and_then(|a| self.room(slot, a)) else {
+            return;
+        };
         let Some(assignment) = self.assignments.get_mut(&slot) else { return };
         match assignment.source.fetch(records, bytes, &mut self.batch) {
             Ok(fetched) => {
@@ -358,7 +285,9 @@ impl<S: Stage> Shard<S> {
             }
         });
         if began_anew {
-            self.observer.fatal(&format!("the offsets of {partition} began anew: its records can't be told from those before"));
+            self.observer.fatal(&format!(
+                "the offsets of {partition} began anew: its records can't be told from those before"
+            ));
         }
         if !self.batch.is_empty() {
             self.stage.accept(slot, &mut self.batch, &mut self.desk);
@@ -409,11 +338,15 @@ impl<S: Stage> Shard<S> {
                 continue;
             }
             if !idle {
-                warn!("the drain deadline passed; jobs that still ran are cancelled and will run again elsewhere");
+                warn!(
+                    "the drain deadline passed; jobs that still ran are cancelled and will run again elsewhere"
+                );
             }
             let positions: Vec<_> = revocation.slots.iter().filter_map(|&slot| self.release(slot)).collect();
             if revocation.reply.send(positions).is_err() {
-                warn!("nobody waits for revoked partitions; their records are delivered again to the next owner");
+                warn!(
+                    "nobody waits for revoked partitions; their records are delivered again to the next owner"
+                );
             }
         }
         self.revocations = open;
@@ -460,7 +393,12 @@ impl<S: Stage> Shard<S> {
             }
             let waits = assignment.watermark.unsettled() > 0 && !self.stage.holds_on_purpose();
             assignment.gauges.set_head_age(if waits { now - assignment.head.1 } else { Duration::ZERO });
-            assignment.gauges.set(position, assignment.source.end_offset(), &assignment.watermark, assignment.window_bytes);
+            assignment.gauges.set(
+                position,
+                assignment.source.end_offset(),
+                &assignment.watermark,
+                assignment.window_bytes,
+            );
         }
     }
 
@@ -475,7 +413,8 @@ impl<S: Stage> Shard<S> {
             }
             let (since, end_then) = assignment.stands_since;
             let on_purpose = self.stage.holds_on_purpose() && !self.stage.wants(slot);
-            let stalled = end > end_then && now.duration_since(since) > self.settings.stall_after && !on_purpose;
+            let stalled =
+                end > end_then && now.duration_since(since) > self.settings.stall_after && !on_purpose;
             let seconds = self.settings.stall_after.as_secs();
             assignment.stalled =
                 stalled.then(|| format!("no progress for more than {seconds} s although records wait"));

@@ -45,7 +45,9 @@ impl Finding {
     pub fn is_grave(&self) -> bool {
         match self {
             Self::Missing { .. } | Self::Partitions { .. } => true,
-            Self::Setting { name, .. } => matches!(name.as_str(), "cleanup.policy" | "message.timestamp.type"),
+            Self::Setting { name, .. } => {
+                matches!(name.as_str(), "cleanup.policy" | "message.timestamp.type")
+            }
         }
     }
 }
@@ -57,7 +59,10 @@ impl std::fmt::Display for Finding {
                 write!(f, "topic `{topic}` is missing: `tidegate topics apply` creates it")
             }
             Self::Missing { topic, source: true } => {
-                write!(f, "source topic `{topic}` is missing: whoever publishes the events must create it, or correct its name in [sources]")
+                write!(
+                    f,
+                    "source topic `{topic}` is missing: whoever publishes the events must create it, or correct its name in [sources]"
+                )
             }
             Self::Partitions { topic, has, needs } => write!(
                 f,

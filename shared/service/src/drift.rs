@@ -32,7 +32,10 @@ impl std::fmt::Display for Difference {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { setting, pipeline, here } = self;
         match pipeline {
-            None => write!(f, "{setting} = {here} is not known to the pipeline: `tidegate topics apply` makes it known"),
+            None => write!(
+                f,
+                "{setting} = {here} is not known to the pipeline: `tidegate topics apply` makes it known"
+            ),
             Some(pipeline) => write!(
                 f,
                 "{setting} is {here} here and {pipeline} in the pipeline: correct this file; or, to change it for all, stop every \
@@ -72,6 +75,11 @@ fn class_text(class: &Class) -> String {
         "partition_by": partition_by,
     })
     .to_string()
+}
+
+/// The topic that holds them.
+pub fn topic(config: &Config) -> String {
+    names(config).config().as_str().to_owned()
 }
 
 /// The record's key in the compacted topic.
@@ -122,7 +130,9 @@ fn read(config: &Config, kafka: &KafkaSettings) -> Result<BTreeMap<String, Strin
     })?;
     let Some(newest) = newest else { return Ok(BTreeMap::new()) };
     let unreadable = || {
-        ServiceError::Configuration(format!("{topic} holds something that this version can't read: upgrade this instance"))
+        ServiceError::Configuration(format!(
+            "{topic} holds something that this version can't read: upgrade this instance"
+        ))
     };
     let value: Value = serde_json::from_slice(&newest).map_err(|_| unreadable())?;
     if value["format"] != 1 {

@@ -16,6 +16,7 @@ use tidegate_pipeline::{Inbox, TopicPartition, Wake};
 use tracing::info;
 
 use crate::error::ServiceError;
+use crate::process::STARTING;
 
 /// A member of a group, before it joins.
 #[derive(Debug)]
@@ -46,8 +47,10 @@ pub async fn run<S: Stage>(
     let Member { name, subscription, shards, settings, shutdown_deadline } = member;
     let ports: Vec<ShardPort> = (0..shards).map(|_| port()).collect();
     health.not_ready(&name, "it has not joined its group yet");
+    health.ready(STARTING);
     info!(group = subscription.group, topics = ?subscription.topics, "joining the group");
     let group = GroupMember::join(kafka, subscription, ports.clone(), fatal.clone())?;
+    tokio::spawn(watch_brokers(group.reachable(), health.clone(), format!("{name} brokers")));
     let make = Arc::new(make);
     for (number, port) in ports.into_iter().enumerate() {
         let component = format!("{name} shard {number}");
@@ -76,6 +79,17 @@ pub async fn run<S: Stage>(
         (Some(reason), _) => Err(ServiceError::Fatal(reason)),
         (None, Err(_)) => Err(ServiceError::ShutdownDeadline),
         (None, Ok(())) => Ok(()),
+    }
+}
+
+/// Not ready while no broker can be reached; ends with the group.
+async fn watch_brokers(mut reachable: tokio::sync::watch::Receiver<bool>, health: Health, component: String) {
+    while reachable.changed().await.is_ok() {
+        if *reachable.borrow_and_update() {
+            health.ready(&component);
+        } else {
+            health.not_ready(&component, "no broker can be reached; the client goes on trying");
+        }
     }
 }
 
@@ -131,7 +145,11 @@ impl ShardObserver for Observer {
         match troubles.iter().next() {
             None => self.health.ready(&self.component),
             Some((partition, reason)) => {
-                let more = if troubles.len() > 1 { format!(" (and {} more)", troubles.len() - 1) } else { String::new() };
+                let more = if troubles.len() > 1 {
+                    format!(" (and {} more)", troubles.len() - 1)
+                } else {
+                    String::new()
+                };
                 self.health.not_ready(&self.component, format!("{partition}: {reason}{more}"));
             }
         }

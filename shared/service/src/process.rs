@@ -11,6 +11,10 @@ use tracing::{info, warn};
 use crate::error::ServiceError;
 use crate::{check, drift, wiring};
 
+/// The component that is not ready from the start of a process until its group members speak for themselves: in between, nothing
+/// else would say that there is more to come.
+pub(crate) const STARTING: &str = "start";
+
 /// What a service works in.
 #[derive(Debug)]
 pub struct Process {
@@ -38,13 +42,15 @@ impl Process {
         let server = ObserveServer::bind(config.observe.listen, health.clone(), metrics).await?;
         info!(address = %server.address(), "metrics at /metrics, health at /readyz and /livez");
         health.not_ready("cluster", "the topics are not checked yet");
+        health.not_ready(STARTING, "it is starting");
         let observe = tokio::spawn(server.serve(std::future::pending()));
         for note in config.notes() {
             warn!(note, "configuration");
         }
         info!(ladder = config.ladder_summary(), "the retry ladder");
         let kafka = wiring::kafka(&config);
-        let process = Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe };
+        let process =
+            Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe };
         process.check().await?;
         process.health.ready("cluster");
         Ok(process)

@@ -55,7 +55,8 @@ fn delays(rungs: &[tidegate_bootstrap::config::Rung]) -> Vec<Duration> {
 
 fn build_ladder(config: &Config, rungs: Vec<Duration>) -> Result<Ladder, ServiceError> {
     // Every other delay that has a topic can carry a wait.
-    let others: Vec<Duration> = delays(&config.retry.rungs()).into_iter().filter(|d| !rungs.contains(d)).collect();
+    let others: Vec<Duration> =
+        delays(&config.retry.rungs()).into_iter().filter(|d| !rungs.contains(d)).collect();
     Ladder::new(&rungs, &others, config.retry.jitter.fraction())
         .map_err(|error| ServiceError::Configuration(format!("retry: {error}")))
 }
@@ -110,7 +111,8 @@ pub fn registry(config: &Config) -> Result<SchemaRegistry, ServiceError> {
         },
         (None, None) => RegistryAuth::None,
     };
-    let mut settings = RegistrySettings::new(registry.url.iter().map(|url| url.as_str().to_owned()).collect());
+    let mut settings =
+        RegistrySettings::new(registry.url.iter().map(|url| url.as_str().to_owned()).collect());
     settings.auth = auth;
     settings.timeout = registry.timeout;
     settings.unknown_schema_grace = registry.unknown_schema_grace;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rocksdb::{
     BottommostLevelCompaction, BoundColumnFamily, ColumnFamilyDescriptor, CompactOptions, DBPinnableSlice,
-    DBWithThreadMode, Direction, IteratorMode, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
+    DBWithThreadMode, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
 };
 use tidegate_domain::{CommitPosition, IdempotencyKey, UnixMillis};
 use tidegate_pipeline::ports::MarkEntry;
@@ -129,7 +129,7 @@ impl Database {
         decode(&value).map(Some).ok_or_else(unreadable)
     }
 
-    /// Shows up to `limit` keys after `after`, in order, with their append times. Gives the last one where there may be more.
+    /// Shows about `limit` keys from `after` on, in order, with their append times. Gives the last one where there may be more.
     pub(crate) fn scan(
         &self,
         family: &str,
@@ -140,18 +140,24 @@ impl Database {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         options.set_readahead_size(2 << 20);
-        let mode =
-            after.as_ref().map_or(IteratorMode::Start, |key| IteratorMode::From(&key.0, Direction::Forward));
-        let rows = self.rocks.iterator_cf_opt(&self.family(family)?, options, mode);
-        for (shown, row) in rows.enumerate() {
-            let (key, value) = row?;
-            let Some(key) = entry::mark_key(&key) else { continue };
-            let at = Stored::decode(&value).map_err(|error| unreadable(&key, error))?.at;
-            show(&key, at);
-            if shown >= limit {
-                return Ok(Some(key));
-            }
+        let mut rows = self.rocks.raw_iterator_cf_opt(&self.family(family)?, options);
+        match after {
+            Some(IdempotencyKey(key)) => rows.seek(key),
+            None => rows.seek_to_first(),
         }
+        let mut shown = 0;
+        while let Some((key, value)) = rows.item() {
+            if let Some(key) = entry::mark_key(key) {
+                let at = Stored::decode(value).map_err(|error| unreadable(&key, error))?.at;
+                show(&key, at);
+                shown += 1;
+                if shown > limit {
+                    return Ok(Some(key));
+                }
+            }
+            rows.next();
+        }
+        rows.status()?;
         Ok(None)
     }
 

@@ -31,8 +31,10 @@ impl Marks {
         let (troubles, heard) = mpsc::channel();
         let (openings, asked) = mpsc::channel();
         let store = Arc::new(Store::open(settings, troubles)?);
-        let threads =
-            background::start(&store, asked, heard).map_err(|error| OpenError::of_io(&dir, &error))?;
+        let threads = background::start(&store, asked, heard).map_err(|error| {
+            store.stop();
+            OpenError::of_io(&dir, &error)
+        })?;
         Ok(Self { store, openings: Some(openings), threads })
     }
 

@@ -1,4 +1,9 @@
 //! A full disk stops writing with a clear error, and writing goes on when there is room.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test ends there, and says what it could not try"
+)]
 
 mod support;
 
@@ -28,6 +33,11 @@ impl Disk {
         }
     }
 
+    fn make_read_only(&self) {
+        let made = Command::new("mount").args(["-o", "remount,ro"]).arg(&self.0).status().unwrap();
+        assert!(made.success());
+    }
+
     /// Fills it to the last byte.
     fn fill(&self) -> PathBuf {
         let path = self.0.join("filler");
@@ -49,7 +59,7 @@ impl Drop for Disk {
 #[test]
 fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(&dir.path().join("disk"), "64m") else { return };
+    let Some(disk) = Disk::mount(&dir.path().join("disk"), "24m") else { return };
     let path = disk.0.join("s");
     let marks = open(&path);
     for n in 0..2 {
@@ -58,7 +68,9 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
     let mut written = Vec::new();
     for round in 0..3_u64 {
         append(&marks, &partition(1), &[entry(round)], NOW);
+        let t = std::time::Instant::now();
         let filler = disk.fill();
+        println!("fill {:?}", t.elapsed());
         let mut batch = round * 1_000_000;
         let refused = loop {
             let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
@@ -69,6 +81,7 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
             batch += 500;
             assert!(batch < round * 1_000_000 + 900_000, "the disk was never full");
         };
+        println!("refused {:?} {} {refused}", t.elapsed(), written.len());
         assert!(
             matches!(&refused, MarkStoreError::Write(text) if text.contains("No space left")),
             "{refused}"
@@ -76,9 +89,17 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
         // What was acknowledged is read meanwhile, as long as the database is there.
         assert!(is_done(&marks, &partition(1), round));
         fs::remove_file(filler).unwrap();
+        let refused: Vec<_> = (batch..batch + 500).map(key).collect();
+        batch += 500;
         let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
         eventually("writing works again", || try_append(&marks, &partition(0), &entries, NOW).is_ok());
+        println!("again {:?}", t.elapsed());
         written.push(batch);
+        let found = look_up(&marks, &partition(0), &refused);
+        assert!(
+            found.iter().all(|mark| *mark == found[0]),
+            "the refused batch is there as a whole or not at all"
+        );
         // The other partition goes on, too.
         append(&marks, &partition(1), &[entry(1_000_000 + round)], NOW);
         for batch in &written {
@@ -118,4 +139,18 @@ fn a_disk_that_is_full_at_the_start_is_a_clear_error_and_nothing_is_set_aside() 
     open_partition(&marks, &partition(0));
     assert!(is_done(&marks, &partition(0), 1));
     assert!(set_aside(&path).is_empty());
+}
+
+#[test]
+fn a_disk_that_may_not_be_written_is_a_clear_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(&dir.path().join("disk"), "32m") else { return };
+    let path = disk.0.join("s");
+    drop(open(&path));
+    disk.make_read_only();
+    for dir in [path, disk.0.join("new")] {
+        let error = open_error(settings(&dir));
+        assert!(matches!(error, OpenError::Denied { .. }), "{error}");
+        assert!(error.to_string().starts_with("no right to use"), "{error}");
+    }
 }

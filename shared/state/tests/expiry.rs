@@ -1,4 +1,5 @@
 //! Marks are forgotten by the broker's time, and leave the disk.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Opening, asking, appending and closing partitions.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 mod support;
 
@@ -227,8 +228,8 @@ fn the_options_are_those_of_the_column_families_that_are_open() {
             "optimize_filters_for_hits=false",
             "periodic_compaction_seconds=21600",
             "ttl=21600",
-            "merge_operator={id=tidegate.join-marks;}",
-            "compaction_filter_factory={id=tidegate.forget-expired;}",
+            "merge_operator=tidegate.join-marks",
+            "compaction_filter_factory=tidegate.forget-expired",
         ],
     );
     check(
@@ -236,7 +237,7 @@ fn the_options_are_those_of_the_column_families_that_are_open() {
         &[
             "data_block_index_type=kDataBlockBinaryAndHash",
             "whole_key_filtering=true",
-            "filter_policy={id=bloomfilter:10:false;}",
+            "filter_policy=bloomfilter",
             "cache_index_and_filter_blocks=true",
             "cache_index_and_filter_blocks_with_high_priority=true",
             "pin_l0_filter_and_index_blocks_in_cache=true",

@@ -1,4 +1,5 @@
 //! Whose directory it is, and what becomes of one that can't be trusted.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 mod support;
 
@@ -174,6 +175,29 @@ fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_
         append(&marks, &partition(n), &[entry(n as u64)], NOW);
         assert!(is_done(&marks, &partition(n), n as u64));
     }
+}
+
+#[test]
+fn damage_that_a_compaction_meets_stops_writing_until_the_state_is_set_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let mut settings = settings(&path);
+    settings.memory.filter_per_partition = 0;
+    let marks = Marks::open_dir(settings).unwrap();
+    let at = partition(0);
+    open_partition(&marks, &at);
+    for file in files(&path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
+    append(&marks, &at, &[entry(7)], NOW);
+    // The compaction fails silently: RocksDB shows it at the next write.
+    marks.compact(&at).unwrap();
+    let error = try_append(&marks, &at, &[entry(8)], NOW).unwrap_err();
+    assert!(matches!(&error, MarkStoreError::Write(text) if text.contains("corrupt")), "{error}");
+    eventually("writing works again", || try_append(&marks, &at, &[entry(8)], NOW).is_ok());
+    assert!(is_done(&marks, &at, 8));
+    assert_eq!(set_aside(&path).len(), 1);
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl Tier {
 /// `[state]`: the worker's marks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct State {
-    /// The directory of the local database; it can be lost without harm. Default `./state`.
+    /// The directory of the local database. Without it duplicates of done jobs run again; nothing else is lost. Default `./state`.
     pub dir: PathBuf,
     /// How long a duplicate of a done job is recognised. Default 1d.
     #[serde(serialize_with = "write_duration")]
@@ -138,7 +138,7 @@ impl State {
 /// `[topics]`: how tidegate's own topics are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Topics {
-    /// How long job and delay topics hold a record; an alarm sounds at half of it. Default 14d.
+    /// How long job and delay topics hold a record: what no worker has handled by then is gone. Default 14d.
     #[serde(serialize_with = "write_duration")]
     pub job_retention: Duration,
     /// How long the dead-letter topic holds a record: a duration or `unlimited`. Default unlimited.
@@ -198,7 +198,7 @@ pub struct Consume {
     /// How long running jobs may go on when a partition moves away or the process stops. Default 25s.
     #[serde(serialize_with = "write_duration")]
     pub drain_deadline: Duration,
-    /// How deep an event's values may be nested. Default 64.
+    /// How deep an event's values may be nested, at most 256. Default 64.
     pub max_depth: NonZeroUsize,
     /// How long Kafka waits for a silent process before it gives its partitions away. Default 45s.
     #[serde(serialize_with = "write_duration")]
@@ -227,7 +227,7 @@ impl Consume {
                 seconds(25),
                 values::duration_within(millis(1)..=seconds(240)),
             ),
-            max_depth: section.or("max_depth", Self::MAX_DEPTH, values::count(1024)),
+            max_depth: section.or("max_depth", Self::MAX_DEPTH, values::count(256)),
             session_timeout: section.or("session_timeout", seconds(45), session),
             shutdown_deadline: section.or(
                 "shutdown_deadline",

@@ -24,12 +24,7 @@ pub struct FakeClock {
 impl FakeClock {
     /// A clock that showed [`BEGIN`] at `begin`.
     pub fn new(begin: Instant, seed: u64) -> Self {
-        Self {
-            begin,
-            jumped: Mutex::new(0),
-            dice: Mutex::new(Dice::new(seed)),
-            drawn: Mutex::new(None),
-        }
+        Self { begin, jumped: Mutex::new(0), dice: Mutex::new(Dice::new(seed)), drawn: Mutex::new(None) }
     }
 
     /// Sets the wall clock forward, or back.

@@ -47,7 +47,8 @@ impl<'a> Event<'a> {
 
     /// The idempotency key of the job.
     pub fn idempotency_key(&self) -> IdempotencyKey {
-        IdempotencyKey::derive(self.class, &[FieldValue::Str(self.key)], None).unwrap_or(IdempotencyKey([0; 16]))
+        IdempotencyKey::derive(self.class, &[FieldValue::Str(self.key)], None)
+            .unwrap_or(IdempotencyKey([0; 16]))
     }
 
     /// The lane of the job.

@@ -139,11 +139,12 @@ impl State {
             return if self.dice.chance(75) { PROMPT } else { Fate::Succeeds(late) };
         }
         self.wrong += 1;
-        match self.dice.below(4) {
-            0 => Fate::Refused,
-            1 => Fate::Fails(late),
-            2 => Fate::LosesAnswer(late),
-            _ => Fate::Full,
+        match self.dice.below(12) {
+            0..3 => Fate::Refused,
+            3..6 => Fate::Fails(late),
+            6..9 => Fate::LosesAnswer(late),
+            9 | 10 => Fate::Full,
+            _ => *self.dice.pick(&[Fate::TooLarge, Fate::FailsTooLarge(late)]).unwrap_or(&Fate::TooLarge),
         }
     }
 }

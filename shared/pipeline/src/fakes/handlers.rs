@@ -1,5 +1,7 @@
 //! Handlers by closure, and a record of every run.
 
+use std::collections::BTreeMap;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,34 +67,50 @@ pub struct Run {
     pub ended: Option<(Instant, End)>,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    runs: Vec<Run>,
+    /// How often each job ran.
+    of_job: BTreeMap<String, usize>,
+}
+
 /// Every run of every node, in order.
 #[derive(Debug, Default)]
-pub struct Runs(Mutex<Vec<Run>>);
+pub struct Runs(Mutex<State>);
 
 impl Runs {
     /// All of them.
     pub fn all(&self) -> Vec<Run> {
-        self.0.lock().clone()
+        self.since(0)
+    }
+
+    /// Those after the first `known` ones.
+    pub fn since(&self, known: usize) -> Vec<Run> {
+        self.0.lock().runs.iter().skip(known).cloned().collect()
     }
 
     /// How many there were.
     pub fn count(&self) -> usize {
-        self.0.lock().len()
+        self.0.lock().runs.len()
     }
 
     /// The ids of the jobs that ran, in order.
     pub fn job_ids(&self) -> Vec<String> {
-        self.0.lock().iter().map(|run| run.job_id.clone()).collect()
+        self.0.lock().runs.iter().map(|run| run.job_id.clone()).collect()
     }
 
-    fn begin(&self, run: Run) -> usize {
-        let mut runs = self.0.lock();
-        runs.push(run);
-        runs.len() - 1
+    /// Notes that a run began; its place, and how often the job ran before.
+    fn begin(&self, run: Run) -> (usize, usize) {
+        let mut state = self.0.lock();
+        let times = state.of_job.entry(run.job_id.clone()).or_default();
+        *times += 1;
+        let before = *times - 1;
+        state.runs.push(run);
+        (state.runs.len() - 1, before)
     }
 
     fn end(&self, place: usize, end: End) {
-        if let Some(run) = self.0.lock().get_mut(place) {
+        if let Some(run) = self.0.lock().runs.get_mut(place) {
             run.ended.get_or_insert((Instant::now(), end));
         }
     }
@@ -125,7 +143,7 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.runs.end(self.place, End::Dropped);
         if self.panics && !std::thread::panicking() {
-            std::panic::panic_any("dropped");
+            resume_unwind(Box::new("dropped"));
         }
     }
 }
@@ -133,8 +151,7 @@ impl Drop for Ending {
 impl Handler for ScriptedHandler {
     fn call(&self, job: Arc<Job>) -> BoxFuture<'static, Outcome> {
         let job_id = job.header().map(|header| header.job_id()).unwrap_or_default();
-        let before = self.runs.0.lock().iter().filter(|run| run.job_id == job_id).count();
-        let place = self.runs.begin(Run {
+        let (place, before) = self.runs.begin(Run {
             node: self.life.id(),
             key: job.key,
             job_id,
@@ -164,6 +181,7 @@ impl Handler for ScriptedHandler {
     }
 }
 
+/// Panics as a handler does, without the noise of the hook.
 async fn act(reply: Reply) -> Outcome {
     match reply {
         Reply::Now(outcome) => outcome,
@@ -172,10 +190,10 @@ async fn act(reply: Reply) -> Outcome {
             outcome
         }
         Reply::Hang | Reply::PanicWhenDropped => std::future::pending().await,
-        Reply::Panic => std::panic::panic_any("scripted"),
+        Reply::Panic => resume_unwind(Box::new("scripted")),
         Reply::PanicAfter(wait) => {
             tokio::time::sleep(wait).await;
-            std::panic::panic_any("scripted")
+            resume_unwind(Box::new("scripted"))
         }
     }
 }

@@ -54,8 +54,11 @@ impl FakeLog {
     pub fn append(&self, record: &OutboundRecord<'_>) -> Option<(Partition, Offset)> {
         let mut state = self.state.lock();
         let logs = state.topics.get_mut(record.topic.as_str())?;
-        let by_key = record.key.unwrap_or_default().iter().map(|&byte| usize::from(byte)).sum::<usize>() % logs.len();
-        let partition = record.partition.map_or(by_key, |Partition(number)| usize::try_from(number).unwrap_or(usize::MAX));
+        let by_key =
+            record.key.unwrap_or_default().iter().map(|&byte| usize::from(byte)).sum::<usize>() % logs.len();
+        let partition = record
+            .partition
+            .map_or(by_key, |Partition(number)| usize::try_from(number).unwrap_or(usize::MAX));
         let log = logs.get_mut(partition)?;
         let offset = Offset(log.end);
         let mut builder = RecordBuilder::new(offset, Some(self.clock.wall()), record.key, record.value, 256);
@@ -100,6 +103,32 @@ impl FakeLog {
             log.records.iter().map(|record| (partition, record.clone())).collect::<Vec<_>>()
         };
         logs.flat_map(of).collect()
+    }
+
+    /// The records of a topic that were not `seen` yet; `seen` counts those of each partition.
+    pub fn new_records(
+        &self,
+        topic: &Topic,
+        seen: &mut BTreeMap<TopicPartition, usize>,
+    ) -> Vec<(Partition, Record)> {
+        let state = self.state.lock();
+        let mut new = Vec::new();
+        for (number, log) in state.topics.get(topic.as_str()).into_iter().flatten().enumerate() {
+            let partition = Partition(i32::try_from(number).unwrap_or(0));
+            let seen = seen.entry(TopicPartition { topic: topic.clone(), partition }).or_default();
+            new.extend(log.records.iter().skip(*seen).map(|record| (partition, record.clone())));
+            *seen = log.records.len();
+        }
+        new
+    }
+
+    /// The records of a partition within these positions.
+    pub fn between(&self, at: &TopicPartition, from: CommitPosition, to: CommitPosition) -> Vec<Record> {
+        let of = |log: &mut PartitionLog| {
+            let first = log.records.partition_point(|record| record.offset().0 < from.0);
+            log.records[first..].iter().take_while(|record| record.offset().0 < to.0).cloned().collect()
+        };
+        self.with(at, of).unwrap_or_default()
     }
 
     /// The partitions of a topic.
@@ -178,7 +207,9 @@ impl RecordSource for FakeSource {
             Ok(if into.len() - known < available { Fetched::Some } else { Fetched::All })
         };
         let at = self.at.clone();
-        self.log.with(&at, read).unwrap_or_else(|| Err(SourceError::Unavailable("no such partition".to_owned())))
+        self.log
+            .with(&at, read)
+            .unwrap_or_else(|| Err(SourceError::Unavailable("no such partition".to_owned())))
     }
 
     fn end_offset(&self) -> Option<CommitPosition> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+use tokio::time::Instant;
 
 use super::faults::{Fate, Faults, Port};
 use super::parcels::Parcels;
@@ -12,14 +13,30 @@ use crate::inbox::Inbox;
 use crate::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
 use crate::record::TopicPartition;
 
+#[derive(Debug, Default)]
+struct Remembered {
+    mark: Mark,
+    done_since: Option<Instant>,
+}
+
 /// The durable marks of all partitions.
 #[derive(Debug, Default)]
-pub struct MarkTable(Mutex<BTreeMap<TopicPartition, HashMap<IdempotencyKey, Mark>>>);
+pub struct MarkTable(Mutex<BTreeMap<TopicPartition, HashMap<IdempotencyKey, Remembered>>>);
 
 impl MarkTable {
     /// What is remembered of a key.
     pub fn get(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Mark {
-        self.0.lock().get(partition).and_then(|marks| marks.get(key)).copied().unwrap_or_default()
+        self.0
+            .lock()
+            .get(partition)
+            .and_then(|marks| marks.get(key))
+            .map(|known| known.mark)
+            .unwrap_or_default()
+    }
+
+    /// Since when a key is done.
+    pub fn done_since(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Option<Instant> {
+        self.0.lock().get(partition)?.get(key)?.done_since
     }
 
     /// Joins marks in, as an owner does whose append is durable.
@@ -27,8 +44,11 @@ impl MarkTable {
         let mut table = self.0.lock();
         let marks = table.entry(partition.clone()).or_default();
         for entry in entries {
-            let mark = marks.entry(entry.key).or_default();
-            *mark = mark.join(entry.mark);
+            let known = marks.entry(entry.key).or_default();
+            known.mark = known.mark.join(entry.mark);
+            if known.mark.done.is_some() {
+                known.done_since.get_or_insert_with(Instant::now);
+            }
         }
     }
 }
@@ -119,7 +139,8 @@ impl MarkStore for FakeMarks {
         inbox: &Arc<Inbox<MarksReady>>,
     ) {
         self.appended.lock().push((entries.len(), append_time));
-        let (table, at, entries, inbox) = (self.table.clone(), partition.clone(), entries.to_vec(), inbox.clone());
+        let (table, at, entries, inbox) =
+            (self.table.clone(), partition.clone(), entries.to_vec(), inbox.clone());
         let (arrives, fails, wait) = match self.faults.fate(&Port::Append) {
             Fate::Succeeds(wait) => (true, false, wait),
             Fate::LosesAnswer(wait) => (true, true, wait),

@@ -120,8 +120,11 @@ impl Node {
     ) -> Self {
         let control = Inbox::new(parts.wake.clone());
         let told = Arc::new(Mutex::new(Told::default()));
-        let committer =
-            FakeCommitter { offsets: offsets.clone(), faults: parts.faults.clone(), life: parts.life.clone() };
+        let committer = FakeCommitter {
+            offsets: offsets.clone(),
+            faults: parts.faults.clone(),
+            life: parts.life.clone(),
+        };
         let shard = Shard::new(
             stage,
             settings,
@@ -186,6 +189,12 @@ impl Node {
         self.control.push(Control::Lost { partitions: partitions.to_vec(), reply });
         // A shard that ended has nothing to release.
         answer.await.unwrap_or_default();
+    }
+
+    /// The partition is to be another's, and this node does not know yet: until [`Self::lose`] tells it, it goes on. Its commits
+    /// are refused once the other is assigned.
+    pub fn depose(&mut self, partition: &TopicPartition) {
+        self.assigned.remove(partition);
     }
 
     /// The process dies: what it handed to its client and was not sent yet is gone, or arrives without it.

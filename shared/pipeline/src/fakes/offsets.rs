@@ -30,9 +30,18 @@ struct State {
     owners: BTreeMap<TopicPartition, u64>,
 }
 
+/// Looks at a commit that arrives: the partition, where it stood, and where it stands now.
+pub type Watch = Box<dyn Fn(&TopicPartition, CommitPosition, CommitPosition) + Send + Sync>;
+
 /// What a group committed, and who owns its partitions. Outlives processes.
-#[derive(Debug, Default)]
-pub struct GroupOffsets(Mutex<State>);
+#[derive(Default)]
+pub struct GroupOffsets(Mutex<State>, Mutex<Option<Watch>>);
+
+impl std::fmt::Debug for GroupOffsets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("GroupOffsets").field(&self.0.lock().committed).finish()
+    }
+}
 
 impl GroupOffsets {
     /// Where the next owner goes on; the beginning where nothing was committed.
@@ -50,14 +59,26 @@ impl GroupOffsets {
         self.0.lock().owners.insert(partition.clone(), node);
     }
 
+    /// Every commit that arrives is shown to `watch`.
+    pub fn watch(&self, watch: Watch) {
+        *self.1.lock() = Some(watch);
+    }
+
     pub(super) fn commit(&self, node: u64, positions: &[(TopicPartition, CommitPosition)]) {
         let mut state = self.0.lock();
         for (partition, position) in positions {
             if state.owners.get(partition) != Some(&node) {
                 continue;
             }
-            state.committed.insert(partition.clone(), *position);
-            state.history.push(Commit { at: Instant::now(), partition: partition.clone(), position: *position });
+            let before = state.committed.insert(partition.clone(), *position).unwrap_or(CommitPosition(0));
+            if let Some(watch) = &*self.1.lock() {
+                watch(partition, before, *position);
+            }
+            state.history.push(Commit {
+                at: Instant::now(),
+                partition: partition.clone(),
+                position: *position,
+            });
         }
     }
 }

@@ -35,7 +35,11 @@ impl Owned {
             partition: record.partition,
             key: record.key.map(<[u8]>::to_vec),
             value: record.value.map(<[u8]>::to_vec),
-            headers: record.headers.iter().map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec))).collect(),
+            headers: record
+                .headers
+                .iter()
+                .map(|(name, value)| (name.to_vec(), value.map(<[u8]>::to_vec)))
+                .collect(),
         }
     }
 
@@ -72,7 +76,10 @@ impl FakePublisher {
     }
 
     /// Whether the record arrives, and what is said of it, after a wait.
-    fn decide(&self, record: &OutboundRecord<'_>) -> Result<(bool, Duration, Option<PublishError>), PublishError> {
+    fn decide(
+        &self,
+        record: &OutboundRecord<'_>,
+    ) -> Result<(bool, Duration, Option<PublishError>), PublishError> {
         let unavailable = || PublishError::Unavailable("drawn".to_owned());
         let too_large = || PublishError::TooLarge("drawn".to_owned());
         if self.faults.is_too_large(record.topic.as_str(), size(record)) {

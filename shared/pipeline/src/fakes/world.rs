@@ -154,8 +154,13 @@ impl World {
         let headers = [(EVENT_ID.as_bytes(), Some(text.as_bytes())), (b"job", Some(header.as_bytes()))];
         let topic = self.names.jobs(TIER);
         let partition = Some(event.lane().partition(self.partitions));
-        let record =
-            OutboundRecord { topic: &topic, partition, key: Some(event.key.as_bytes()), value: Some(&value), headers: &headers };
+        let record = OutboundRecord {
+            topic: &topic,
+            partition,
+            key: Some(event.key.as_bytes()),
+            value: Some(&value),
+            headers: &headers,
+        };
         let appended = self.log.append(&record);
         debug_assert!(appended.is_some(), "the job topic has that partition");
         id

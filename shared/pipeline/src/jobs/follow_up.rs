@@ -6,7 +6,8 @@ use std::time::Duration;
 use tidegate_domain::ladder::Wait;
 use tidegate_domain::mark::{Mark, Phase};
 use tidegate_domain::{
-    Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, JobHeader, Lane, PayloadHash, Round, UnixMillis,
+    Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, JobHeader, Lane, PayloadHash, Round,
+    UnixMillis,
 };
 
 use super::job::{ClassId, Job, NoJob};
@@ -48,7 +49,9 @@ impl JobStage {
     pub(super) fn refuse(&mut self, slot: Slot, record: Record, error: &NoJob, desk: &mut Desk) {
         let Some(partition) = self.partitions.get(&slot) else { return };
         let failure = match error {
-            NoJob::UnknownClass(_) => Failure::new(FailureKind::Unroutable, "unknown-class", error.to_string()),
+            NoJob::UnknownClass(_) => {
+                Failure::new(FailureKind::Unroutable, "unknown-class", error.to_string())
+            }
             _ => Failure::malformed("job-header", error.to_string()),
         };
         let at = partition.at.clone();
@@ -203,7 +206,11 @@ impl JobStage {
             }
             match step {
                 Some(step) => {
-                    partition.mark(MarkEntry { key: job.key, mark: Mark::step(step) }, known, Some(share(&job)));
+                    partition.mark(
+                        MarkEntry { key: job.key, mark: Mark::step(step) },
+                        known,
+                        Some(share(&job)),
+                    );
                 }
                 None => partition.pending.settles.push(share(&job)),
             }

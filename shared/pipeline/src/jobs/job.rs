@@ -1,5 +1,6 @@
 //! A job as handlers see it, and what its class says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_domain::job::{JOB_HEADER, JobHeaderError};
@@ -72,7 +73,7 @@ pub struct Job {
     pub round: Round,
     /// Publications to a delay topic in this round.
     pub hop: Hop,
-    /// Which attempt this is when it comes from the topic; in-place retries count on.
+    /// Which run of the handler this is in its round, from 1; in-place retries count on.
     pub attempt: Attempt,
     /// When it became due.
     pub due: UnixMillis,
@@ -97,7 +98,21 @@ impl Job {
         let (hash, payload) = (header.job_hash(), PayloadHash::of(record.value()));
         let JobHeader { key, lane, round, hop, attempt, due, first_seen, forced, .. } = header;
         let partition = partition.clone();
-        Ok(Self { record, class, partition, key, lane, round, hop, attempt, due, first_seen, hash, payload, forced })
+        Ok(Self {
+            record,
+            class,
+            partition,
+            key,
+            lane,
+            round,
+            hop,
+            attempt,
+            due,
+            first_seen,
+            hash,
+            payload,
+            forced,
+        })
     }
 
     /// The record: value, key and the source's headers are the event's own.
@@ -108,6 +123,21 @@ impl Job {
     /// The whole job header. It was read before, so it is there.
     pub fn header(&self) -> Result<JobHeader<'_>, JobHeaderError> {
         JobHeader::parse(self.record.header(JOB_HEADER).unwrap_or_default())
+    }
+
+    /// The job as its handler sees it, which counts in-place retries and new rounds too.
+    pub(crate) fn running_as(self: &Arc<Self>, round: Round, hop: Hop, attempt: Attempt) -> Arc<Self> {
+        if (self.round, self.hop, self.attempt) == (round, hop, attempt) {
+            return self.clone();
+        }
+        Arc::new(Self {
+            record: self.record.clone(),
+            partition: self.partition.clone(),
+            round,
+            hop,
+            attempt,
+            ..**self
+        })
     }
 
     pub(crate) fn arrival(&self) -> Arrival {

@@ -28,10 +28,7 @@ impl Overlay {
 
     /// Lays `entry` over what was `known` of its key.
     pub(super) fn lay(&mut self, entry: &MarkEntry, known: Mark) {
-        let on = self
-            .on_their_way
-            .entry(entry.key)
-            .or_insert(OnItsWay { mark: known, entries: 0 });
+        let on = self.on_their_way.entry(entry.key).or_insert(OnItsWay { mark: known, entries: 0 });
         on.mark = on.mark.join(entry.mark);
         on.entries += 1;
     }

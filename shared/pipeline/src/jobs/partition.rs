@@ -32,6 +32,14 @@ pub(super) struct Append {
     pub(super) batch: Batch,
     /// Set when the store refused it: when it is tried again.
     pub(super) again_at: Option<Instant>,
+    pub(super) refused: Refused,
+}
+
+/// Whether the store refused a batch, and has not taken it since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    No,
+    Before,
 }
 
 /// Whether the partition's marks can be asked.
@@ -104,7 +112,7 @@ impl Partition {
     }
 
     pub(super) fn append_failed(&self) -> bool {
-        self.append.as_ref().is_some_and(|append| append.again_at.is_some())
+        self.append.as_ref().is_some_and(|append| append.refused == Refused::Before)
     }
 
     /// Asks the store again, when it is time to.
@@ -128,17 +136,17 @@ impl Partition {
         self.overlay.get(key).is_some()
     }
 
-    /// The batch that was refused, when its time has come, or the next one, when none is on its way.
-    pub(super) fn batch_to_append(&mut self, desk: &mut Desk) -> Option<Batch> {
+    /// What is to be appended now: the batch that was refused, when its time has come, or the next one, when none is on its way.
+    pub(super) fn next_append(&mut self, desk: &mut Desk) -> Option<(Batch, Refused)> {
         match &self.append {
             None if self.pending.is_empty() => None,
-            None => Some(std::mem::take(&mut self.pending)),
+            None => Some((std::mem::take(&mut self.pending), Refused::No)),
             Some(Append { again_at: None, .. }) => None,
             Some(Append { again_at: Some(at), .. }) if *at > desk.now => {
                 desk.wake_at(*at);
                 None
             }
-            Some(_) => self.append.take().map(|append| append.batch),
+            Some(_) => self.append.take().map(|append| (append.batch, Refused::Before)),
         }
     }
 

@@ -25,9 +25,10 @@ impl JobStage {
     /// Runs the handler. Most of what can end at once does so here, without a task of its own.
     pub(super) fn start(&mut self, key: Key, desk: &mut Desk) {
         let in_hand = &self.jobs[key];
-        let (slot, job) = (in_hand.slot, in_hand.job.clone());
+        let slot = in_hand.slot;
+        let job = in_hand.job.running_as(in_hand.round, in_hand.hop, in_hand.attempt);
         let class = self.class(job.class);
-        class.metrics.wait.record(desk.wall.since(job.due).as_secs_f64());
+        class.metrics.wait.record(desk.wall.since(in_hand.due).as_secs_f64());
         let time_limit = class.time_limit;
         let started = Instant::now();
         let first = {
@@ -129,6 +130,7 @@ impl JobStage {
         let in_hand = &mut self.jobs[key];
         let tried = next.0 - 1;
         in_hand.attempt = next;
+        in_hand.due = desk.wall.after(wait);
         in_hand.state = State::WaitingInPlace;
         if tried > 0 {
             let step = in_hand.job.step(in_hand.round, in_hand.hop, Phase::Tried, tried, desk.wall);
@@ -188,7 +190,8 @@ fn last_words(mut failure: Failure, straw: LastStraw, attempt: Attempt) -> Failu
             failure.message = format!("{} (after {} attempts)", failure.message, attempt.0);
         }
         LastStraw::TooOld => {
-            failure.message = format!("{} (older than its class allows, attempt {})", failure.message, attempt.0);
+            failure.message =
+                format!("{} (older than its class allows, attempt {})", failure.message, attempt.0);
         }
     }
     failure

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round};
+use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round, UnixMillis};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::follow_up::FollowUp;
 use super::job::{Class, ClassId, Job};
-use super::partition::{Append, Batch, Marks, Partition};
+use super::partition::{Append, Batch, Marks, Partition, Refused};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
@@ -64,6 +64,8 @@ pub(super) struct InHand {
     pub(super) round: Round,
     pub(super) hop: Hop,
     pub(super) attempt: Attempt,
+    /// From when on it waits for its run: an in-place retry's back-off is no wait.
+    pub(super) due: UnixMillis,
     /// What was known of the key when it was handed out.
     pub(super) known: Mark,
     pub(super) state: State,
@@ -110,7 +112,10 @@ pub struct JobStage {
 
 impl std::fmt::Debug for JobStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("JobStage").field("jobs", &self.jobs.len()).field("running", &self.running).finish_non_exhaustive()
+        f.debug_struct("JobStage")
+            .field("jobs", &self.jobs.len())
+            .field("running", &self.running)
+            .finish_non_exhaustive()
     }
 }
 
@@ -161,8 +166,9 @@ impl JobStage {
     }
 
     pub(super) fn put_in_hand(&mut self, slot: Slot, job: Job, state: State) -> Key {
-        let (round, hop, attempt) = (job.round, job.hop, job.attempt);
-        self.jobs.insert(InHand { slot, job: Arc::new(job), round, hop, attempt, known: Mark::default(), state })
+        let (round, hop, attempt, due) = (job.round, job.hop, job.attempt, job.due);
+        let (job, known) = (Arc::new(job), Mark::default());
+        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, state })
     }
 
     fn queue(&mut self, slot: Slot, job: Job) {
@@ -198,7 +204,9 @@ impl JobStage {
                     desk.trouble(slot, error.to_string());
                     let again_at = desk.now + RETRY_PAUSE;
                     match &mut partition.append {
-                        Some(append) if append.ticket == ticket => append.again_at = Some(again_at),
+                        Some(append) if append.ticket == ticket => {
+                            (append.again_at, append.refused) = (Some(again_at), Refused::Before);
+                        }
                         _ => partition.marks = Marks::OpenAgainAt(again_at),
                     }
                 }
@@ -286,14 +294,20 @@ impl JobStage {
         for slot in slots {
             self.reopen(slot, desk);
             let Some(partition) = self.partitions.get_mut(&slot) else { continue };
-            let Some(batch) = partition.batch_to_append(desk) else { continue };
+            let Some((batch, refused)) = partition.next_append(desk) else { continue };
             if batch.entries.is_empty() {
                 settle_all(slot, batch, desk);
                 continue;
             }
             let ticket = self.jobs.free_ticket();
-            self.ports.marks.append(&partition.at, &batch.entries, partition.append_time, ticket, &self.marks_ready);
-            partition.append = Some(Append { ticket, batch, again_at: None });
+            self.ports.marks.append(
+                &partition.at,
+                &batch.entries,
+                partition.append_time,
+                ticket,
+                &self.marks_ready,
+            );
+            partition.append = Some(Append { ticket, batch, again_at: None, refused });
         }
     }
 

@@ -69,13 +69,16 @@ impl JobStage {
         }
     }
 
-    /// What the store knows of the batch's keys; keys with a mark on its way are judged by that mark alone.
+    /// What the store knows of the batch's keys; a mark on its way is laid over it.
     fn look_up(&mut self, slot: Slot, batch: &[Key], known: &mut Vec<Mark>, desk: &mut Desk) -> bool {
         let Some(partition) = self.partitions.get_mut(&slot) else { return false };
         let keys: Vec<IdempotencyKey> = batch.iter().map(|&key| self.jobs[key].job.key).collect();
         let answer = self.ports.marks.look_up(&partition.at, &keys, known);
         debug_assert!(answer.is_err() || known.len() == keys.len(), "one mark for each key");
-        let Err(error) = answer else { return true };
+        let Err(error) = answer else {
+            partition.trouble_over(slot, desk);
+            return true;
+        };
         events::mark_error();
         desk.trouble(slot, error.to_string());
         desk.wake_after(RETRY_PAUSE);
@@ -87,7 +90,8 @@ impl JobStage {
         let in_hand = &self.jobs[key];
         let Some(partition) = self.partitions.get(&in_hand.slot) else { return };
         let job = &in_hand.job;
-        let known = partition.overlay.get(&job.key).unwrap_or(stored);
+        // Both: a deposed owner's mark may have come into the store while ours is on its way.
+        let known = partition.overlay.get(&job.key).map_or(stored, |on_its_way| on_its_way.join(stored));
         let mut arrival = job.arrival();
         (arrival.round, arrival.hop) = (in_hand.round, in_hand.hop);
         let verdict = mark::verdict(&known, &arrival, desk.wall, self.settings.belief);
@@ -114,7 +118,8 @@ impl JobStage {
     fn run(&mut self, key: Key, desk: &mut Desk) {
         match self.wait_left_in_place(key, desk) {
             Some(wait) => {
-                self.jobs[key].state = State::WaitingInPlace;
+                let in_hand = &mut self.jobs[key];
+                (in_hand.state, in_hand.due) = (State::WaitingInPlace, desk.wall.after(wait));
                 self.timers.push(std::cmp::Reverse((desk.now + wait, key)));
             }
             None => self.start(key, desk),
@@ -163,7 +168,8 @@ impl JobStage {
             return self.skip(key, None, desk);
         }
         let state = if done { "done" } else { "alive" };
-        let message = format!("another job with this key and another payload is {state}: its hash is {:08x}", first.0);
+        let message =
+            format!("another job with this key and another payload is {state}: its hash is {:08x}", first.0);
         self.dead_letter(key, Failure::new(FailureKind::Conflict, format!("key-{state}"), message), desk);
     }
 }

@@ -79,15 +79,13 @@ pub fn open_error(settings: Settings) -> OpenError {
 pub struct Ear {
     pub inbox: Arc<Inbox<MarksReady>>,
     wake: Wake,
-    runtime: tokio::runtime::Runtime,
     heard: std::cell::RefCell<std::collections::VecDeque<MarksReady>>,
 }
 
 impl Ear {
     pub fn new() -> Self {
         let wake = Wake::default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        Self { inbox: Inbox::new(wake.clone()), wake, runtime, heard: Default::default() }
+        Self { inbox: Inbox::new(wake.clone()), wake, heard: Default::default() }
     }
 
     pub fn next(&self) -> MarksReady {
@@ -99,10 +97,10 @@ impl Ear {
             self.inbox.take(&mut answers);
             self.heard.borrow_mut().extend(answers);
             if self.heard.borrow().is_empty() {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
                 let minute = Duration::from_secs(60);
-                self.runtime
-                    .block_on(async { tokio::time::timeout(minute, self.wake.woken()).await })
-                    .expect("an answer within a minute");
+                let woken = runtime.block_on(async { tokio::time::timeout(minute, self.wake.woken()).await });
+                woken.expect("an answer within a minute");
             }
         }
     }

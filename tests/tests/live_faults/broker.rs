@@ -1,0 +1,73 @@
+//! The broker dies.
+
+use std::time::Duration;
+
+use tidegate_tests::endpoint::Answer;
+use tidegate_tests::jobs::{Jobs, Tally, attempt, tasks};
+use tidegate_tests::servers::Kafka;
+
+const LONG: Duration = Duration::from_secs(120);
+const CONCURRENCY: usize = 64;
+
+#[test]
+fn a_broker_that_dies_in_the_middle_of_20000_jobs_costs_none() {
+    let mut kafka = Kafka::start(1);
+    let tally = Tally::default();
+    let noted = tally.clone();
+    // Every tenth fails once, so that retry is at work too.
+    let mut jobs = Jobs::over_http_at(&kafka, "broker", r#"key = ["id"]"#, move |call| {
+        noted.note(call);
+        let fails = call.json()["id"].as_str().is_some_and(|id| id.ends_with('7')) && attempt(call) == 1;
+        if fails { Answer::status(500) } else { Answer::ok() }
+    });
+    jobs.set_concurrency(CONCURRENCY);
+    jobs.start();
+    let all = tasks("t", 20_000);
+    jobs.publish(&all);
+    tally.wait_for_tasks(4000, LONG);
+    kafka.kill_broker(0);
+    assert!(tally.tasks() < all.len(), "it died in the middle");
+    kafka.start_broker(0);
+    tally.wait_for_tasks(all.len(), LONG);
+    jobs.wait_all_settled(LONG);
+    tally.assert_has(&all);
+    assert_eq!(tally.tasks(), all.len());
+    // A partition that is lost meanwhile cancels what is unsettled: handlers that run, and failed jobs whose copy was not acknowledged
+    // by the broker that was gone. Only these may run again; what was done stays done.
+    let fails = |id: &str| id.ends_with('7');
+    let again = |twice: u32, of: &dyn Fn(&str) -> bool| -> Vec<(String, u32)> {
+        tally.other_than(twice).into_iter().filter(|(id, _)| of(id)).collect()
+    };
+    let done_again = again(1, &|id| !fails(id));
+    assert!(done_again.len() <= CONCURRENCY, "{} ran again: {done_again:?}", done_again.len());
+    let failed_again = again(2, &fails);
+    assert!(failed_again.iter().all(|(_, calls)| (2..=4).contains(calls)), "{failed_again:?}");
+    assert_eq!(jobs.pipeline.client.read_all(&jobs.pipeline.topic("dlq")), []);
+    for service in ["ingest", "retry", "worker"] {
+        assert!(jobs.pipeline.process(service).is_running(), "{service} went on");
+        jobs.pipeline.wait_ready(service);
+    }
+}
+
+#[test]
+fn while_no_broker_answers_a_service_lives_but_is_not_ready() {
+    let mut kafka = Kafka::start(1);
+    let mut jobs = Jobs::over_http_at(&kafka, "outage", r#"key = ["id"]"#, |_| Answer::ok());
+    jobs.start();
+    jobs.publish(&tasks("before", 10));
+    jobs.endpoint.wait_for_count(10, LONG);
+    jobs.wait_all_settled(LONG);
+    kafka.stop_broker(0);
+    for service in ["ingest", "retry", "worker"] {
+        jobs.pipeline.wait_not_ready(service, "", LONG);
+        assert_eq!(jobs.pipeline.get(service, "/livez").0, 200, "{service}");
+    }
+    kafka.start_broker(0);
+    for service in ["ingest", "retry", "worker"] {
+        jobs.pipeline.wait_ready(service);
+    }
+    jobs.publish(&tasks("after", 10));
+    jobs.endpoint.wait_for_count(20, LONG);
+    jobs.wait_all_settled(LONG);
+    assert_eq!(jobs.endpoint.calls().len(), 20);
+}
