@@ -38,7 +38,10 @@ pub fn run() -> Result<(), String> {
     println!("\n{summary}");
     pipeline.stop()?;
     summary.check(&pipeline.endpoint_calls())?;
-    println!("Every event is accounted for, {:.1} s after the first was published.", started.elapsed().as_secs_f64());
+    println!(
+        "Every event is accounted for, {:.1} s after the first was published.",
+        started.elapsed().as_secs_f64()
+    );
     Ok(())
 }
 

@@ -185,9 +185,12 @@ impl Pipeline {
         let (_, page) = http::get(&url).unwrap_or_default();
         let sample = |line: &&str| {
             let rest = line.strip_prefix(metric);
-            rest.is_some_and(|rest| rest.starts_with(['{', ' '])) && labels.iter().all(|label| line.contains(label))
+            rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+                && labels.iter().all(|label| line.contains(label))
         };
-        let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or(0.0);
+        let value = |line: &str| {
+            line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or(0.0)
+        };
         page.lines().filter(sample).map(value).sum()
     }
 

@@ -17,7 +17,8 @@ pub(super) fn consume(bootstrap: &str, topic: &str, count: usize) -> f64 {
         if let Some(message) = consumer.poll(Duration::from_millis(100)) {
             let message = message.expect("the topic can be read");
             if let Some(headers) = message.headers() {
-                header_bytes += headers.iter().map(|header| header.value.map_or(0, <[u8]>::len)).sum::<usize>();
+                header_bytes +=
+                    headers.iter().map(|header| header.value.map_or(0, <[u8]>::len)).sum::<usize>();
             }
             if read == 0 {
                 started = Instant::now();

@@ -6,7 +6,9 @@ use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DefaultProducerContext, Producer, ThreadedProducer};
-use tidegate_domain::{Attempt, FieldValue, Hop, IdempotencyKey, JobHeader, Lane, Offset, Partition, Round, UnixMillis};
+use tidegate_domain::{
+    Attempt, FieldValue, Hop, IdempotencyKey, JobHeader, Lane, Offset, Partition, Round, UnixMillis,
+};
 
 /// How large a record's value is, as most events are.
 pub(super) const VALUE: usize = 300;
@@ -18,7 +20,12 @@ pub(super) fn now() -> UnixMillis {
 }
 
 /// Publishes `count` records; `record` gives partition, value and job header of each.
-pub(super) fn fill(bootstrap: &str, topic: &str, count: usize, record: impl Fn(usize) -> (i32, Vec<u8>, String)) {
+pub(super) fn fill(
+    bootstrap: &str,
+    topic: &str,
+    count: usize,
+    record: impl Fn(usize) -> (i32, Vec<u8>, String),
+) {
     let producer: ThreadedProducer<DefaultProducerContext> = ClientConfig::new()
         .set("bootstrap.servers", bootstrap)
         .set("linger.ms", "20")
@@ -36,7 +43,11 @@ pub(super) fn fill(bootstrap: &str, topic: &str, count: usize, record: impl Fn(u
         let mut outgoing =
             BaseRecord::to(topic).partition(partition).key(&key).payload(&value).headers(headers);
         while let Err((error, back)) = producer.send(outgoing) {
-            assert_eq!(error, KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), "records can be produced");
+            assert_eq!(
+                error,
+                KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull),
+                "records can be produced"
+            );
             std::thread::sleep(Duration::from_millis(5));
             outgoing = back;
         }

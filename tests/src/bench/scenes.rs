@@ -82,7 +82,11 @@ fn fill_jobs(stage: &Stage<'_>, pipeline: &Pipeline, class: &str, count: usize) 
 }
 
 fn launch_worker(pipeline: &mut Pipeline) {
-    pipeline.launch_program("worker", &built_binary("tidegate-bench"), &["worker-process", "--tier", "critical"]);
+    pipeline.launch_program(
+        "worker",
+        &built_binary("tidegate-bench"),
+        &["worker-process", "--tier", "critical"],
+    );
 }
 
 fn run_worker(stage: &Stage<'_>, class: &str, count: usize) -> Result<(f64, f64, Used), String> {
@@ -99,7 +103,8 @@ fn run_worker(stage: &Stage<'_>, class: &str, count: usize) -> Result<(f64, f64,
 
 /// No-op jobs through the worker, marks and commits included.
 pub(super) fn worker(stage: &Stage<'_>, records: usize) -> Result<(), String> {
-    let rounds = (0..stage.rounds).map(|_| run_worker(stage, "nothing", records)).collect::<Result<Vec<_>, _>>()?;
+    let rounds =
+        (0..stage.rounds).map(|_| run_worker(stage, "nothing", records)).collect::<Result<Vec<_>, _>>()?;
     report("worker, no-op jobs", "bare consume", records, &rounds);
     Ok(())
 }
@@ -107,7 +112,8 @@ pub(super) fn worker(stage: &Stage<'_>, records: usize) -> Result<(), String> {
 /// Jobs that wait 5 ms, 256 at a time.
 pub(super) fn waiting(stage: &Stage<'_>, records: usize) -> Result<(), String> {
     let count = records / 5;
-    let rounds = (0..stage.rounds).map(|_| run_worker(stage, "waits", count)).collect::<Result<Vec<_>, _>>()?;
+    let rounds =
+        (0..stage.rounds).map(|_| run_worker(stage, "waits", count)).collect::<Result<Vec<_>, _>>()?;
     report("worker, 5 ms jobs, 256 at a time (at most 51,200/s)", "bare consume", count, &rounds);
     Ok(())
 }
@@ -131,7 +137,8 @@ pub(super) fn ingest(stage: &Stage<'_>, records: usize) -> Result<(), String> {
         let target = pipeline.topic("bulk.jobs");
         let bare = bare::consume_produce(stage.kafka.bootstrap(), &source, &target, records);
         let start = |pipeline: &mut Pipeline| pipeline.launch("ingest", &["ingest"], &[]);
-        let settled = |pipeline: &mut Pipeline| pipeline.metric("ingest", "tidegate_events_total", &["forwarded"]);
+        let settled =
+            |pipeline: &mut Pipeline| pipeline.metric("ingest", "tidegate_events_total", &["forwarded"]);
         let (rate, used) = measure(&mut pipeline, "ingest", start, records, settled)?;
         rounds.push((rate, bare, used));
     }
@@ -153,7 +160,8 @@ pub(super) fn retry(stage: &Stage<'_>, records: usize) -> Result<(), String> {
         let target = pipeline.topic("bulk.jobs");
         let bare = bare::consume_produce(stage.kafka.bootstrap(), &topic, &target, records);
         let start = |pipeline: &mut Pipeline| pipeline.launch("retry", &["retry"], &[]);
-        let handed = |pipeline: &mut Pipeline| pipeline.metric("retry", "tidegate_retry_records_total", &["jobs"]);
+        let handed =
+            |pipeline: &mut Pipeline| pipeline.metric("retry", "tidegate_retry_records_total", &["jobs"]);
         let (rate, used) = measure(&mut pipeline, "retry", start, records, handed)?;
         rounds.push((rate, bare, used));
     }
@@ -219,5 +227,8 @@ fn report(name: &str, bare_name: &str, count: usize, rounds: &[(f64, f64, Used)]
     let cpu = median(rounds.iter().map(|round| round.2.cpu_seconds * 1e6 / count as f64).collect());
     let peak = median(rounds.iter().map(|round| round.2.peak_mib).collect());
     println!("\n{name} ({count} records, median of {})", rounds.len());
-    println!("  {rate:>9.0}/s   {bare_name} {bare:>9.0}/s   ratio {:.2}   {cpu:.2} us CPU each   peak {peak:.0} MiB", rate / bare);
+    println!(
+        "  {rate:>9.0}/s   {bare_name} {bare:>9.0}/s   ratio {:.2}   {cpu:.2} us CPU each   peak {peak:.0} MiB",
+        rate / bare
+    );
 }

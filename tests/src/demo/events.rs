@@ -60,9 +60,7 @@ pub(super) const CLASSES: [Class; 3] = [
         key: "export_id",
         schema: include_str!("../../../schemas/export_request.avsc"),
         events: 500,
-        event: |n| {
-            json!({ "export_id": format!("exp-{n}"), "user_id": format!("usr-{n}"), "format": "csv", "rows": 10 + n })
-        },
+        event: |n| json!({ "export_id": format!("exp-{n}"), "user_id": format!("usr-{n}"), "format": "csv", "rows": 10 + n }),
     },
 ];
 

@@ -51,10 +51,8 @@ impl Pipeline {
 
     fn launch(&mut self, name: &str, arguments: &[&str], config: &str, tier: Option<&'static str>) {
         let address = format!("127.0.0.1:{}", free_port());
-        let process = Setup::new(name, arguments)
-            .config(config)
-            .env("TIDEGATE_OBSERVE__LISTEN", &address)
-            .start();
+        let process =
+            Setup::new(name, arguments).config(config).env("TIDEGATE_OBSERVE__LISTEN", &address).start();
         let url = format!("http://{address}");
         if let Some(tier) = tier {
             self.metrics.insert(tier, format!("{url}/metrics"));
@@ -93,7 +91,8 @@ fn script() -> impl Fn(&Call) -> Answer + Send + Sync + 'static {
     let attempts: Mutex<BTreeMap<String, u32>> = Mutex::default();
     move |call| {
         let key = call.header("idempotency-key").unwrap_or_default().to_owned();
-        let number = CLASSES.iter().find_map(|class| call.json()[class.key].as_str().and_then(number)).unwrap_or(0);
+        let number =
+            CLASSES.iter().find_map(|class| call.json()[class.key].as_str().and_then(number)).unwrap_or(0);
         let mut attempts = attempts.lock().expect("no call panics");
         let attempt = attempts.entry(key).and_modify(|count| *count += 1).or_insert(1);
         match number {

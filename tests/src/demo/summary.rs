@@ -32,7 +32,8 @@ impl Summary {
         let mut rows = BTreeMap::new();
         for class in &CLASSES {
             let page = pipeline.metrics_of(class.tier)?;
-            let of_source = dead.iter().filter(|record| record.header("__connect.errors.topic") == Some(class.topic));
+            let of_source =
+                dead.iter().filter(|record| record.header("__connect.errors.topic") == Some(class.topic));
             let (undecodable, failed): (Vec<_>, Vec<_>) =
                 of_source.partition(|record| record.header("job-error-kind") == Some("malformed"));
             let row = Row {
@@ -63,18 +64,31 @@ impl Summary {
     pub(super) fn check(&self, calls: &[Call]) -> Result<(), String> {
         for class in &CLASSES {
             let row = &self.rows[class.name];
-            if row.published == 0 || row.done == 0 || row.retries == 0 || row.duplicates == 0 || row.dead == 0 {
+            if row.published == 0 || row.done == 0 || row.retries == 0 || row.duplicates == 0 || row.dead == 0
+            {
                 return Err(format!("too little happened to {}: {row:?}", class.name));
             }
             if row.settled() != row.published {
-                return Err(format!("{}: {} published and {} settled", class.name, row.published, row.settled()));
+                return Err(format!(
+                    "{}: {} published and {} settled",
+                    class.name,
+                    row.published,
+                    row.settled()
+                ));
             }
             let path = format!("/{}", class.name);
-            let keys: BTreeSet<&str> =
-                calls.iter().filter(|call| call.path == path).filter_map(|call| call.header("idempotency-key")).collect();
+            let keys: BTreeSet<&str> = calls
+                .iter()
+                .filter(|call| call.path == path)
+                .filter_map(|call| call.header("idempotency-key"))
+                .collect();
             if keys.len() as u64 != row.done + row.dead {
                 let (done, dead) = (row.done, row.dead);
-                return Err(format!("{}: the endpoint saw {} keys, for {done} done and {dead} dead", class.name, keys.len()));
+                return Err(format!(
+                    "{}: the endpoint saw {} keys, for {done} done and {dead} dead",
+                    class.name,
+                    keys.len()
+                ));
             }
         }
         Ok(())
@@ -89,7 +103,10 @@ impl Row {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "  class     published  =   done  +  dead (refused + undecodable)  +  duplicates     retries on the way")?;
+        writeln!(
+            f,
+            "  class     published  =   done  +  dead (refused + undecodable)  +  duplicates     retries on the way"
+        )?;
         for (name, row) in &self.rows {
             let dead = row.dead + row.undecodable;
             writeln!(
@@ -105,6 +122,7 @@ impl fmt::Display for Summary {
 /// The sum of a metric's lines that name all of `labels`.
 fn sum(page: &str, metric: &str, labels: &[&str]) -> u64 {
     let of = |line: &&str| line.starts_with(metric) && labels.iter().all(|label| line.contains(label));
-    let value = |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or(0.0);
+    let value =
+        |line: &str| line.rsplit_once(' ').and_then(|(_, value)| value.parse::<f64>().ok()).unwrap_or(0.0);
     page.lines().filter(of).map(value).sum::<f64>() as u64
 }
