@@ -84,7 +84,8 @@ impl Router {
         let schema = match self.schemas.get(framed.schema_id) {
             Known::Schema(schema) => schema,
             Known::Never(failure) => return Routed::Dead(failure),
-            Known::NotYet(reason) => return Routed::Later(reason),
+            Known::Soon => return Routed::Soon,
+            Known::NotNow(reason) => return Routed::Later(reason),
         };
         self.decide_decoded(origin, record, now, (source, &schema, framed.body), jobs)
     }
@@ -147,9 +148,10 @@ impl Router {
                     counters.jobs[place].increment(1);
                 }
             }
+            Routed::JobsAndDead(_) => counters.dead.increment(1),
             Routed::Ignored => counters.ignored.increment(1),
             Routed::Dead(_) => counters.dead.increment(1),
-            Routed::Later(_) => {}
+            Routed::Soon | Routed::Later(_) => {}
         }
     }
 }
@@ -235,16 +237,18 @@ fn plan_all(
     now: UnixMillis,
     jobs: &mut Vec<PlannedJob>,
 ) -> Routed {
+    let mut failures = Vec::new();
     for &place in matching {
         match plan(&source.classes[place], origin, record, fields, now) {
             Ok(job) => jobs.push(job),
-            Err(failure) => {
-                jobs.clear();
-                return Routed::Dead(failure);
-            }
+            Err(failure) => failures.push(failure),
         }
     }
-    Routed::Jobs
+    if failures.is_empty() {
+        return Routed::Jobs;
+    }
+    // A class whose key is missing must not keep the event from the others.
+    Routed::JobsAndDead(failures)
 }
 
 fn plan(

@@ -17,8 +17,10 @@ pub(crate) enum Known {
     Schema(Arc<CompiledSchema>),
     /// Events with this id can't be read, now or later.
     Never(Failure),
-    /// It is being fetched; why it is not here yet.
-    NotYet(String),
+    /// It is being fetched.
+    Soon,
+    /// The registry does not give it now, and why.
+    NotNow(String),
 }
 
 /// The schemas of one shard.
@@ -30,8 +32,12 @@ pub(crate) struct Schemas {
 }
 
 enum Asked {
-    Fetching,
-    Waits(String),
+    Fetching {
+        /// Why the last try failed.
+        failed: Option<String>,
+    },
+    /// Until then, the registry is not asked again.
+    Waits(String, Instant),
     /// Until then, the verdict holds without asking again.
     Failed(Failure, Instant),
 }
@@ -41,6 +47,9 @@ enum Asked {
 const UNKNOWN_FOR: Duration = Duration::from_secs(1);
 /// How long any other verdict against an id holds: what is registered under it does not change.
 const INVALID_FOR: Duration = Duration::from_secs(60);
+
+/// How long an id that the registry did not give is not asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 
 impl Schemas {
     pub(crate) fn new(registry: SchemaRegistry, runtime: tokio::runtime::Handle, wake: Wake) -> Self {
@@ -53,21 +62,22 @@ impl Schemas {
             return Known::Schema(schema);
         }
         let mut asked = self.asked.lock();
-        let reason = match asked.get(&id) {
-            Some(Asked::Fetching) => return Known::NotYet(format!("schema {id} is being fetched")),
-            Some(Asked::Failed(failure, until)) if Instant::now() < *until => {
-                return Known::Never(failure.clone());
-            }
-            Some(Asked::Waits(reason)) => reason.clone(),
-            Some(Asked::Failed(..)) | None => format!("schema {id} is being fetched"),
+        let now = Instant::now();
+        let failed = match asked.get(&id) {
+            Some(Asked::Fetching { failed: None }) => return Known::Soon,
+            Some(Asked::Fetching { failed: Some(reason) }) => return Known::NotNow(reason.clone()),
+            Some(Asked::Failed(failure, until)) if now < *until => return Known::Never(failure.clone()),
+            Some(Asked::Waits(reason, until)) if now < *until => return Known::NotNow(reason.clone()),
+            Some(Asked::Waits(reason, _)) => Some(reason.clone()),
+            Some(Asked::Failed(..)) | None => None,
         };
-        asked.insert(id, Asked::Fetching);
+        asked.insert(id, Asked::Fetching { failed: failed.clone() });
         drop(asked);
-        self.fetch(id);
-        Known::NotYet(reason)
+        self.fetch(id, failed.clone());
+        failed.map_or(Known::Soon, Known::NotNow)
     }
 
-    fn fetch(&self, id: u32) {
+    fn fetch(&self, id: u32, failed_before: Option<String>) {
         let (registry, asked, wake) = (self.registry.clone(), self.asked.clone(), self.wake.clone());
         self.runtime.spawn(async move {
             let answer = registry.fetch(id).await;
@@ -80,8 +90,11 @@ impl Schemas {
                     count(&error);
                     let outcome = match classify::registry(&error, registry.unknown_schema_grace()) {
                         SchemaVerdict::Wait => {
-                            warn!(id, %error, "the schema registry does not give a schema; its events wait");
-                            Asked::Waits(error.to_string())
+                            // Told when it begins, not at each try.
+                            if failed_before.is_none() {
+                                warn!(id, %error, "the schema registry does not give a schema; its events wait");
+                            }
+                            Asked::Waits(error.to_string(), Instant::now() + ASK_AGAIN)
                         }
                         SchemaVerdict::Fail(failure) => {
                             Asked::Failed(failure, Instant::now() + holds_for(&error))

@@ -33,6 +33,9 @@ pub const MESSAGE_BUDGET: usize = 2048;
 /// How many bytes of the first failure are kept on the way.
 pub const FIRST_ERROR_BUDGET: usize = 512;
 
+/// The header of the time of death: a record that has it was dead-lettered before.
+const DEAD_AT: &str = "job-dead-at";
+
 const OURS: [&str; 19] = [
     ERROR_KIND,
     ERROR_CODE,
@@ -47,7 +50,7 @@ const OURS: [&str; 19] = [
     "job-hop",
     "job-attempt",
     "job-first-seen",
-    "job-dead-at",
+    DEAD_AT,
     "__connect.errors.topic",
     "__connect.errors.partition",
     "__connect.errors.offset",
@@ -174,7 +177,7 @@ impl DeadLetterHeaders {
         headers.push(ERROR_CODE, failure.code.to_string());
         headers.push(ERROR_FINGERPRINT, failure.fingerprint().to_string());
         headers.push(ERROR_MESSAGE, cut(&failure.message, MESSAGE_BUDGET));
-        headers.push("job-dead-at", now.to_string());
+        headers.push(DEAD_AT, now.to_string());
         headers
     }
 
@@ -201,7 +204,6 @@ impl DeadLetterHeaders {
     /// The source's own headers, then ours.
     fn with_source<'a>(&'a self, record: &'a Record) -> Vec<OutboundHeader<'a>> {
         let mut headers = source_headers(record, self.job.is_none());
-        headers.retain(|(name, _)| !OURS.iter().any(|ours| ours.as_bytes() == *name));
         self.append(&mut headers);
         headers
     }
@@ -221,11 +223,15 @@ impl DeadLetterHeaders {
     }
 }
 
-/// The headers that travel along untouched: all but our own `job` header. Where the record is a source event, a `job` header is
-/// the source's own and is kept under another name.
+/// The headers that travel along untouched: all but our own `job` header, and what we wrote on a dead letter that comes back, so
+/// that a record does not grow with every round. Where the record is a source event, a `job` header is the source's own and is
+/// kept under another name.
 pub fn source_headers(record: &Record, is_source_event: bool) -> Vec<OutboundHeader<'_>> {
+    let comes_back = record.header(DEAD_AT).is_some();
+    let ours = |name: &[u8]| comes_back && OURS.iter().any(|ours| ours.as_bytes() == name);
     record
         .headers()
+        .filter(|(name, _)| !ours(name))
         .filter_map(|(name, value)| match (name == JOB_HEADER.as_bytes(), is_source_event) {
             (true, true) => Some((SOURCE_JOB_HEADER.as_bytes(), value)),
             (true, false) => None,

@@ -52,7 +52,11 @@ pub enum Routed {
     Ignored,
     /// It can't be a job, ever.
     Dead(Failure),
-    /// It can't be decided now: its partition waits. The router wakes the shard when it may go on.
+    /// The jobs that were appended, and for these reasons not every class that it matches has one: a dead letter for each.
+    JobsAndDead(Vec<Failure>),
+    /// It can't be decided yet, and will be in a moment: the router wakes the shard then.
+    Soon,
+    /// It can't be decided now, and why: its partition is held up.
     Later(String),
 }
 
@@ -181,6 +185,11 @@ impl<R: EventRouter> ForwardStage<R> {
         let Some(source) = self.sources.get_mut(&slot) else { return false };
         let mut jobs = Vec::new();
         let routed = self.router.route(&source.at, &record, desk.wall, &mut jobs);
+        if routed == Routed::Soon {
+            source.waiting.push_front(record);
+            desk.wake_after(RETRY_PAUSE);
+            return false;
+        }
         if let Routed::Later(reason) = routed {
             source.waiting.push_front(record);
             source.held_until = Some(desk.now + RETRY_PAUSE);
@@ -191,11 +200,15 @@ impl<R: EventRouter> ForwardStage<R> {
         }
         source.goes_on_from(HeldUp::Undecided, slot, desk);
         let outgoing = match routed {
-            Routed::Ignored | Routed::Later(_) => {
+            Routed::Ignored | Routed::Soon | Routed::Later(_) => {
                 desk.settle(slot, record.offset(), record.size());
                 return true;
             }
             Routed::Dead(failure) => vec![Outgoing::Dead(DeadLetter::new(failure))],
+            Routed::JobsAndDead(failures) => {
+                let dead = failures.into_iter().map(|failure| Outgoing::Dead(DeadLetter::new(failure)));
+                jobs.into_iter().map(Outgoing::Job).chain(dead).collect()
+            }
             Routed::Jobs if jobs.is_empty() => {
                 let failure =
                     Failure::new(FailureKind::Unroutable, "no-job", "its routes made no job of the event");

@@ -68,9 +68,7 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
     let mut written = Vec::new();
     for round in 0..3_u64 {
         append(&marks, &partition(1), &[entry(round)], NOW);
-        let t = std::time::Instant::now();
         let filler = disk.fill();
-        println!("fill {:?}", t.elapsed());
         let mut batch = round * 1_000_000;
         let refused = loop {
             let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
@@ -81,7 +79,6 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
             batch += 500;
             assert!(batch < round * 1_000_000 + 900_000, "the disk was never full");
         };
-        println!("refused {:?} {} {refused}", t.elapsed(), written.len());
         assert!(
             matches!(&refused, MarkStoreError::Write(text) if text.contains("No space left")),
             "{refused}"
@@ -93,7 +90,6 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
         batch += 500;
         let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
         eventually("writing works again", || try_append(&marks, &partition(0), &entries, NOW).is_ok());
-        println!("again {:?}", t.elapsed());
         written.push(batch);
         let found = look_up(&marks, &partition(0), &refused);
         assert!(

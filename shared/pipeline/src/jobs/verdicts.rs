@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use tidegate_domain::mark::{Phase, Skip};
-use tidegate_domain::{Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, Mark, Verdict, mark};
+use tidegate_domain::{
+    Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, Mark, Round, UnixMillis, Verdict, mark,
+};
 use tracing::debug;
 
 use super::job::{Conflicts, Ordering};
@@ -116,6 +118,9 @@ impl JobStage {
     }
 
     fn run(&mut self, key: Key, desk: &mut Desk) {
+        if let Some(failure) = self.too_old(key, desk.wall) {
+            return self.dead_letter(key, failure, desk);
+        }
         match self.wait_left_in_place(key, desk) {
             Some(wait) => {
                 let in_hand = &mut self.jobs[key];
@@ -124,6 +129,15 @@ impl JobStage {
             }
             None => self.start(key, desk),
         }
+    }
+
+    /// What a class says of jobs that come too late to be of use. An operator's replay is an order to run it all the same.
+    fn too_old(&self, key: Key, now: UnixMillis) -> Option<Failure> {
+        let in_hand = &self.jobs[key];
+        let max_age = self.class(in_hand.job.class).max_age?;
+        let age = now.since(in_hand.job.first_seen);
+        let too_old = in_hand.job.round == Round(0) && age > max_age;
+        too_old.then(|| Failure::permanent("too-old", format!("the job is {age:?} old and its class allows {max_age:?}")))
     }
 
     /// A job that was tried in place by an owner before us goes on counting, and waits from that try's time.
