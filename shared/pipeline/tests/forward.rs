@@ -29,6 +29,10 @@ fn router(world: &World) -> FnRouter {
             "ignored" => return Routed::Ignored,
             "dead" => return Routed::Dead(Failure::permanent("refused", "no")),
             "none" => return Routed::Jobs,
+            "half" => {
+                jobs.push(event.plan((&names, TIER, partitions), source, record, now));
+                return Routed::JobsAndDead(vec![Failure::malformed("missing-key", "no key for the other class")]);
+            }
             "two" => {
                 jobs.push(event.plan((&names, TIER, partitions), source, record, now));
                 jobs.push(event.plan((&names, OTHER, partitions), source, record, now));
@@ -386,4 +390,32 @@ async fn a_revoke_waits_for_what_is_on_its_way_and_leaves_the_rest() {
     tokio::time::sleep(SECOND).await;
     assert_eq!((committed(&world, 0), ids(&world.records(&world.names.jobs(TIER))).len()), (10, 10));
     assert_eq!(world.records(&world.names.jobs(TIER)).len(), 10, "nothing is sent twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_can_have_no_job_of_an_event_keeps_it_from_no_other() {
+    let world = world();
+    let node = ingest(&world);
+    emit(&world, 0, "half", 3);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((world.log.records(&world.names.jobs(TIER)).len(), world.dead().len()), (3, 3));
+    assert_eq!(world.dead()[0].header("job-error-code"), Some(&b"missing-key"[..]));
+    assert_eq!((committed(&world, 0), node.told().troubles.len()), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_decided_in_a_moment_waits_in_order_and_is_no_trouble() {
+    let world = world();
+    let mut inner = router(&world);
+    let mut asked = 0;
+    let router = FnRouter::new(move |source, record, now, jobs| {
+        asked += 1;
+        if asked < 4 { Routed::Soon } else { (inner.0)(source, record, now, jobs) }
+    });
+    let mut node = world.ingest(router);
+    node.assign(&world.source_partition(0));
+    emit(&world, 0, "c", 5);
+    tokio::time::sleep(2 * SECOND).await;
+    assert_eq!((committed(&world, 0), node.told().changes.len()), (5, 0));
+    check_order(&world, TIER);
 }

@@ -468,3 +468,15 @@ async fn after_a_job_died_another_of_its_key_runs_as_a_new_round() {
     let job = job_header(&copy).unwrap();
     assert_eq!((job.round, job.hop, job.attempt), (Round(1), Hop(1), Attempt(2)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_is_too_old_when_its_turn_comes_is_not_run() {
+    let world = World::new(1, 1);
+    world.emit_job(&Event::new("c", "k", "x"));
+    tokio::time::sleep(2 * SECOND).await;
+    let class = Class { max_age: Some(SECOND), ..world.class("c") };
+    let _node = worker(&world, class, |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((world.runs.count(), world.dead().len(), committed(&world)), (0, 1, 1));
+    assert_eq!(header(&world.dead()[0], "job-error-code").unwrap(), "too-old");
+}
