@@ -31,7 +31,10 @@ fn router(world: &World) -> FnRouter {
             "none" => return Routed::Jobs,
             "half" => {
                 jobs.push(event.plan((&names, TIER, partitions), source, record, now));
-                return Routed::JobsAndDead(vec![Failure::malformed("missing-key", "no key for the other class")]);
+                return Routed::JobsAndDead(vec![Failure::malformed(
+                    "missing-key",
+                    "no key for the other class",
+                )]);
             }
             "two" => {
                 jobs.push(event.plan((&names, TIER, partitions), source, record, now));

@@ -79,6 +79,16 @@ async fn while_marks_cannot_be_written_nothing_is_settled_and_nothing_runs_twice
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mark_that_is_written_at_last_ends_the_trouble_also_where_nothing_else_waits() {
+    let world = World::new(1, 1);
+    let node = worker(&world, |_, _| DONE);
+    node.faults().script(Port::Append, [Fate::Refused]);
+    world.emit_job(&Event::new("c", "k", "x"));
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((committed(&world, 0), node.told().troubles.len(), node.told().changes.len()), (1, 0, 2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_concluded_from_a_mark_on_its_way_is_settled_after_it() {
     let world = World::new(1, 1);
     let node = worker(&world, |_, _| DONE);

@@ -98,7 +98,7 @@ fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
         );
         // The other partition goes on, too.
         append(&marks, &partition(1), &[entry(1_000_000 + round)], NOW);
-        for batch in &written {
+        for batch in written.iter().step_by(20) {
             let keys: Vec<_> = (*batch..batch + 500).map(key).collect();
             assert!(
                 look_up(&marks, &partition(0), &keys).iter().all(|mark| *mark == done()),

@@ -137,7 +137,9 @@ impl JobStage {
         let max_age = self.class(in_hand.job.class).max_age?;
         let age = now.since(in_hand.job.first_seen);
         let too_old = in_hand.job.round == Round(0) && age > max_age;
-        too_old.then(|| Failure::permanent("too-old", format!("the job is {age:?} old and its class allows {max_age:?}")))
+        too_old.then(|| {
+            Failure::permanent("too-old", format!("the job is {age:?} old and its class allows {max_age:?}"))
+        })
     }
 
     /// A job that was tried in place by an owner before us goes on counting, and waits from that try's time.
