@@ -1,6 +1,7 @@
 //! One assigned partition of the worker: its lanes, what is ready, and the marks on their way.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use tidegate_domain::{IdempotencyKey, Mark, Offset, UnixMillis};
 use tokio::time::Instant;
@@ -50,6 +51,11 @@ pub(super) enum Marks {
     Open,
 }
 
+/// How many marks are written without waiting for more.
+const FULL_BATCH: usize = 256;
+/// How long marks wait for more of them.
+const GATHER: Duration = Duration::from_millis(2);
+
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) at: TopicPartition,
@@ -58,6 +64,8 @@ pub(super) struct Partition {
     pub(super) ready: VecDeque<Key>,
     pub(super) overlay: Overlay,
     pub(super) pending: Batch,
+    /// Since when `pending` waits for more.
+    gathering_since: Option<Instant>,
     pub(super) append: Option<Append>,
     /// Set when the store could not be asked: when it is asked again.
     pub(super) look_up_again_at: Option<Instant>,
@@ -81,6 +89,7 @@ impl Partition {
             ready: VecDeque::new(),
             overlay: Overlay::default(),
             pending: Batch::default(),
+            gathering_since: None,
             append: None,
             look_up_again_at: None,
             running: 0,
@@ -139,8 +148,7 @@ impl Partition {
     /// What is to be appended now: the batch that was refused, when its time has come, or the next one, when none is on its way.
     pub(super) fn next_append(&mut self, desk: &mut Desk) -> Option<(Batch, Refused)> {
         match &self.append {
-            None if self.pending.is_empty() => None,
-            None => Some((std::mem::take(&mut self.pending), Refused::No)),
+            None => self.next_batch(desk).map(|batch| (batch, Refused::No)),
             Some(Append { again_at: None, .. }) => None,
             Some(Append { again_at: Some(at), .. }) if *at > desk.now => {
                 desk.wake_at(*at);
@@ -148,6 +156,27 @@ impl Partition {
             }
             Some(_) => self.append.take().map(|append| (append.batch, Refused::Before)),
         }
+    }
+
+    fn next_batch(&mut self, desk: &mut Desk) -> Option<Batch> {
+        if self.pending.is_empty() || self.gathers(desk) {
+            return None;
+        }
+        self.gathering_since = None;
+        Some(std::mem::take(&mut self.pending))
+    }
+
+    /// Whether a few marks wait a moment for more: a write costs the store about as much as a hundred marks. Only the settling
+    /// of their own records waits for them; lanes go on by the overlay.
+    fn gathers(&mut self, desk: &mut Desk) -> bool {
+        if self.draining || self.pending.entries.is_empty() || self.pending.entries.len() >= FULL_BATCH {
+            return false;
+        }
+        let until = *self.gathering_since.get_or_insert(desk.now) + GATHER;
+        if until > desk.now {
+            desk.wake_at(until);
+        }
+        until > desk.now
     }
 
     pub(super) fn is_idle(&self) -> bool {
