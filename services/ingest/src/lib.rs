@@ -1,6 +1,6 @@
 //! Ingest: source topics of Avro events become jobs.
 //!
-//! [`compile`] turns the configured classes into routes over field places; [`router`] decides each event by them; [`schemas`]
+//! `compile` turns the configured classes into routes over field places; `router` decides each event by them; `schemas`
 //! fetches what the registry knows without blocking a partition that does not need it. The loop itself is
 //! [`tidegate_pipeline::forward`].
 #![deny(missing_docs)]
