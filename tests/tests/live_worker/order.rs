@@ -74,7 +74,8 @@ fn in_order_a_job_without_attempts_left_is_dead_lettered_and_its_followers_go_on
 fn attempts_in_place_are_counted_across_a_sigkill() {
     let mut jobs =
         Jobs::over_http("in-place-killed", &format!("{IN_LANES}\nmax_attempts = 5"), fails_as_told);
-    jobs.pipeline.reconfigure(r#"["200ms", "400ms"]"#, r#"["200ms", "1s", "1500ms"]"#);
+    // Long enough for the kill to come before the next attempt, also on a busy machine.
+    jobs.pipeline.reconfigure(r#"["200ms", "400ms"]"#, r#"["1500ms", "1800ms", "1900ms"]"#);
     jobs.start();
     jobs.publish(&[Task::new("a1").lane("a").script("12345"), Task::new("a2").lane("a")]);
     for attempts in 1..=3 {
