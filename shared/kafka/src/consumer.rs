@@ -82,6 +82,7 @@ impl GroupMember {
             consumer: OnceLock::new(),
             owners: Mutex::new(BTreeMap::new()),
             epoch: AtomicU64::new(1),
+            refused_commits: AtomicU64::new(0),
             joined: watch::Sender::new(false),
             reachable: watch::Sender::new(true),
         };
@@ -204,5 +205,9 @@ impl OffsetCommitter for Committer {
         to_list(positions)
             .and_then(|list| self.0.commit(&list, CommitMode::Async))
             .map_err(|error| CommitError(error.to_string()))
+    }
+
+    fn refused(&self) -> u64 {
+        self.0.context().refused_commits.load(Ordering::Relaxed)
     }
 }

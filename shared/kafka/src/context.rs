@@ -43,6 +43,7 @@ pub(crate) struct GroupContext {
     /// Which shard has which partition.
     pub(crate) owners: Mutex<BTreeMap<TopicPartition, usize>>,
     pub(crate) epoch: AtomicU64,
+    pub(crate) refused_commits: AtomicU64,
     pub(crate) joined: watch::Sender<bool>,
     /// False from when no broker can be reached until one answers.
     pub(crate) reachable: watch::Sender<bool>,
@@ -87,6 +88,7 @@ impl ConsumerContext for GroupContext {
             Ok(()) | Err(KafkaError::ConsumerCommit(Code::NoOffset)) => {}
             Err(error) => {
                 metrics::counter!(events::COMMIT_ERRORS).increment(1);
+                self.refused_commits.fetch_add(1, Ordering::Relaxed);
                 warn!(%error, partitions = offsets.count(), "a commit was refused; a later one covers it, or the next owner sees the records again");
             }
         }

@@ -52,6 +52,11 @@ pub enum SourceError {
 pub trait OffsetCommitter: Send + Sync {
     /// Starts to commit these positions. Never waits.
     fn commit(&self, positions: &[(TopicPartition, CommitPosition)]) -> Result<(), CommitError>;
+
+    /// How many started commits were refused so far: when it grows, the shard commits all its positions again.
+    fn refused(&self) -> u64 {
+        0
+    }
 }
 
 /// Why a commit could not be started.

@@ -63,6 +63,8 @@ pub struct Shard<S> {
     desk: Desk,
     next_commit: Instant,
     next_recommit: Instant,
+    /// How many commits had been refused when all positions were last committed.
+    refused_commits: u64,
     troubles: BTreeMap<TopicPartition, String>,
     batch: Vec<Record>,
     stopped: bool,
@@ -99,6 +101,7 @@ impl<S: Stage> Shard<S> {
             desk,
             next_commit: now + settings.commit_interval,
             next_recommit: now + settings.recommit_interval,
+            refused_commits: 0,
             troubles: BTreeMap::new(),
             batch: Vec::new(),
             stopped: false,
@@ -357,7 +360,9 @@ impl<S: Stage> Shard<S> {
             return;
         }
         self.next_commit = self.desk.now + self.settings.commit_interval;
-        if self.desk.now >= self.next_recommit {
+        let refused = self.committer.refused();
+        if self.desk.now >= self.next_recommit || refused != self.refused_commits {
+            self.refused_commits = refused;
             self.next_recommit = self.desk.now + self.settings.recommit_interval;
             self.assignments.values_mut().for_each(|assignment| assignment.committed = None);
         }

@@ -368,6 +368,17 @@ async fn all_positions_are_committed_again_from_time_to_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn positions_whose_commit_was_refused_are_committed_again_at_the_next_tick() {
+    let world = World::new(1, 1);
+    let (node, puppet) = begin(&world, 2);
+    node.faults().script(Port::Commit, [Fate::FailsTooLarge(Duration::ZERO)]);
+    puppet.change(|plan| plan.settle_at_once = true);
+    tokio::time::sleep(SECOND).await;
+    assert_eq!((puppet.taken().len(), position(&world)), (2, 2));
+    assert_eq!(world.group(GROUP).history().len(), 1, "once: nothing was refused since");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_partition_that_stands_still_while_records_come_is_told() {
     let world = World::new(1, 1);
     let (node, puppet) = begin(&world, 1);

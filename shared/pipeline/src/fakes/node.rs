@@ -124,6 +124,7 @@ impl Node {
             offsets: offsets.clone(),
             faults: parts.faults.clone(),
             life: parts.life.clone(),
+            refused: std::sync::atomic::AtomicU64::new(0),
         };
         let shard = Shard::new(
             stage,

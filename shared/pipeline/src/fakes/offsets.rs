@@ -89,18 +89,28 @@ pub struct FakeCommitter {
     pub(super) offsets: Arc<GroupOffsets>,
     pub(super) faults: Faults,
     pub(super) life: Life,
+    pub(super) refused: std::sync::atomic::AtomicU64,
 }
 
 impl OffsetCommitter for FakeCommitter {
     fn commit(&self, positions: &[(TopicPartition, CommitPosition)]) -> Result<(), CommitError> {
         match self.faults.fate(&Port::Commit) {
             Fate::Full | Fate::Refused | Fate::TooLarge => Err(CommitError("refused".to_owned())),
-            // A commit that was started and failed: nobody hears of it.
-            Fate::Fails(_) | Fate::FailsTooLarge(_) => Ok(()),
+            // A commit that was started and lost: nobody hears of it.
+            Fate::Fails(_) => Ok(()),
+            // A commit that was started and refused.
+            Fate::FailsTooLarge(_) => {
+                self.refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                Ok(())
+            }
             Fate::Succeeds(_) | Fate::LosesAnswer(_) => {
                 self.offsets.commit(self.life.id(), positions);
                 Ok(())
             }
         }
+    }
+
+    fn refused(&self) -> u64 {
+        self.refused.load(std::sync::atomic::Ordering::Relaxed)
     }
 }

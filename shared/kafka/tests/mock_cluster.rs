@@ -1,0 +1,253 @@
+//! The adapters against librdkafka's mock cluster: what needs no real broker, in seconds. Promises are tested on a real one.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::ClientConfig;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::mocking::MockCluster;
+use rdkafka::producer::DefaultProducerContext;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use tidegate_domain::{Partition, Topic};
+use tidegate_kafka::consumer::{GroupMember, ShardPort, Start, Subscription};
+use tidegate_kafka::single::{publish_one, read_topic};
+use tidegate_kafka::{Fatal, KafkaSettings, Publisher, SystemClock};
+use tidegate_pipeline::ports::PublishError;
+use tidegate_pipeline::record::OutboundRecord;
+use tidegate_pipeline::shard::{Shard, ShardObserver, ShardSettings};
+use tidegate_pipeline::stage::{Desk, Slot, Stage};
+use tidegate_pipeline::{Inbox, Record, TopicPartition, Wake};
+
+/// The mock makes a group wait three seconds for its first members.
+const SOON: Duration = Duration::from_secs(30);
+
+fn cluster(topic: &str, partitions: i32) -> MockCluster<'static, DefaultProducerContext> {
+    let cluster = MockCluster::new(1).unwrap();
+    cluster.create_topic(topic, partitions, 1).unwrap();
+    cluster
+}
+
+fn settings(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSettings {
+    KafkaSettings {
+        bootstrap: cluster.bootstrap_servers(),
+        properties: Vec::new(),
+        consumer_properties: Vec::new(),
+        producer_properties: Vec::new(),
+        session_timeout: Duration::from_secs(6),
+        max_message_bytes: 1 << 20,
+    }
+}
+
+fn publish(publisher: &Publisher, topic: &str, partition: i32, value: &[u8]) -> Result<(), PublishError> {
+    let topic = Topic::new(topic);
+    let partition = Some(Partition(partition));
+    let record = OutboundRecord { topic: &topic, partition, key: None, value: Some(value), headers: &[] };
+    publish_one(publisher, &record)
+}
+
+#[test]
+fn null_and_empty_parts_and_header_names_that_are_no_text_survive() {
+    let cluster = cluster("parts", 1);
+    let settings = settings(&cluster);
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    let topic = Topic::new("parts");
+    let parts = [None, Some(&b""[..]), Some(&b"x"[..])];
+    let headers =
+        [(&b"\xff\xfe"[..], Some(&b"v"[..])), (b"null", None), (b"empty", Some(b"")), (b"null", Some(b"2"))];
+    for key in parts {
+        for value in parts {
+            let record = OutboundRecord {
+                topic: &topic,
+                partition: Some(Partition(0)),
+                key,
+                value,
+                headers: &headers,
+            };
+            publish_one(&publisher, &record).unwrap();
+        }
+    }
+    let mut read = Vec::new();
+    read_topic(&settings, "parts", |found| {
+        read.push(found.record);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    let expected = parts.iter().flat_map(|key| parts.iter().map(move |value| (*key, *value)));
+    let found: Vec<_> = read.iter().map(|record| (record.key(), record.value())).collect();
+    assert_eq!(found, expected.collect::<Vec<_>>());
+    assert!(read.iter().all(|record| record.headers().eq(headers)));
+}
+
+#[test]
+fn a_record_that_the_broker_refuses_for_its_size_is_told_as_that() {
+    let cluster = cluster("size", 1);
+    let publisher = Publisher::new(&settings(&cluster), Fatal::default()).unwrap();
+    publish(&publisher, "size", 0, b"fits").unwrap();
+    cluster.request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE]);
+    assert!(matches!(publish(&publisher, "size", 0, b"refused"), Err(PublishError::TooLarge(_))));
+    // The client itself refuses what is larger than it may send.
+    assert!(matches!(publish(&publisher, "size", 0, &vec![0; 2 << 20]), Err(PublishError::TooLarge(_))));
+    publish(&publisher, "size", 0, b"goes on").unwrap();
+}
+
+#[test]
+fn a_broker_that_is_away_for_a_moment_costs_nothing() {
+    let cluster = cluster("away", 1);
+    let publisher = Publisher::new(&settings(&cluster), Fatal::default()).unwrap();
+    publish(&publisher, "away", 0, b"before").unwrap();
+    cluster.request_errors(
+        RDKafkaApiKey::Produce,
+        &[
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+            RDKafkaRespErr::RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+        ],
+    );
+    publish(&publisher, "away", 0, b"after").unwrap();
+}
+
+/// Settles what it gets at once, and notes it.
+struct Noting {
+    noted: Arc<Mutex<Vec<Vec<u8>>>>,
+}
+
+impl Stage for Noting {
+    fn assigned(&mut self, _: Slot, _: &TopicPartition, _: &mut Desk) {}
+
+    fn wants(&self, _: Slot) -> bool {
+        true
+    }
+
+    fn accept(&mut self, slot: Slot, records: &mut Vec<Record>, desk: &mut Desk) {
+        for record in records.drain(..) {
+            self.noted.lock().push(record.value().unwrap_or_default().to_vec());
+            desk.settle(slot, record.offset(), record.size());
+        }
+    }
+
+    fn turn(&mut self, _: &mut Desk) {}
+
+    fn drain(&mut self, _: Slot, _: &mut Desk) {}
+
+    fn is_idle(&self, _: Slot) -> bool {
+        true
+    }
+
+    fn release(&mut self, _: Slot) {}
+}
+
+struct Silent;
+
+impl ShardObserver for Silent {
+    fn troubles(&mut self, _: &std::collections::BTreeMap<TopicPartition, String>) {}
+
+    fn fatal(&mut self, reason: &str) {
+        panic!("{reason}");
+    }
+}
+
+/// A member of the group `g` with two shards; what they read is noted.
+fn join(settings: &KafkaSettings, topic: &str) -> (GroupMember, Arc<Mutex<Vec<Vec<u8>>>>, Fatal) {
+    let ports: Vec<ShardPort> = (0..2)
+        .map(|_| {
+            let wake = Wake::default();
+            ShardPort { control: Inbox::new(wake.clone()), wake }
+        })
+        .collect();
+    let subscription = Subscription {
+        group: "g".to_owned(),
+        topics: vec![topic.to_owned()],
+        start: Box::new(|_| Start::Earliest),
+        drain_deadline: Duration::from_secs(5),
+    };
+    let fatal = Fatal::default();
+    let member = GroupMember::join(settings, subscription, ports.clone(), fatal.clone()).unwrap();
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    for ShardPort { control, wake } in ports {
+        let (stage, committer) = (Noting { noted: noted.clone() }, member.committer());
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let clock = Arc::new(SystemClock);
+            let shard = Shard::new(
+                stage,
+                ShardSettings::default(),
+                clock,
+                committer,
+                (control, wake),
+                Box::new(Silent),
+            );
+            runtime.block_on(shard.run());
+        });
+    }
+    (member, noted, fatal)
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn committed(settings: &KafkaSettings, topic: &str, partitions: i32) -> i64 {
+    let consumer: BaseConsumer = ClientConfig::new()
+        .set("bootstrap.servers", &settings.bootstrap)
+        .set("group.id", "g")
+        .create()
+        .unwrap();
+    let mut list = TopicPartitionList::new();
+    (0..partitions).for_each(|partition| drop(list.add_partition(topic, partition)));
+    let list = consumer.committed_offsets(list, SOON).unwrap();
+    let of = |offset: Offset| if let Offset::Offset(at) = offset { at } else { 0 };
+    list.elements().iter().map(|element| of(element.offset())).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_reads_its_partitions_and_commits_all_of_it_when_it_leaves() {
+    let cluster = cluster("leave", 4);
+    let settings = settings(&cluster);
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    (0..40).for_each(|n| publish(&publisher, "leave", n % 4, n.to_string().as_bytes()).unwrap());
+    let (member, noted, fatal) = join(&settings, "leave");
+    until("all records are read", || noted.lock().len() == 40);
+    member.leave().await;
+    assert_eq!((committed(&settings, "leave", 4), fatal.reason()), (40, None));
+    assert_eq!(noted.lock().iter().collect::<BTreeSet<_>>().len(), 40);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_move_to_a_member_that_joins_and_no_settled_record_is_read_again() {
+    let cluster = cluster("move", 4);
+    let settings = settings(&cluster);
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    let (first, noted_first, _) = join(&settings, "move");
+    (0..40).for_each(|n| publish(&publisher, "move", n % 4, n.to_string().as_bytes()).unwrap());
+    until("the first member reads", || noted_first.lock().len() == 40);
+    let (second, noted_second, _) = join(&settings, "move");
+    // Published until the second has a share: then partitions have moved, under load.
+    let published = AtomicI32::new(40);
+    until("the second member reads", || {
+        let n = published.fetch_add(1, Ordering::Relaxed);
+        publish(&publisher, "move", n % 4, n.to_string().as_bytes()).unwrap();
+        !noted_second.lock().is_empty()
+    });
+    let published = usize::try_from(published.into_inner()).unwrap();
+    let read = || [noted_first.lock().clone(), noted_second.lock().clone()].concat();
+    until("everything is read", || read().iter().collect::<BTreeSet<_>>().len() == published);
+    first.leave().await;
+    // The mock takes no commit while a group changes, which a broker does: so the second leaves when it has all partitions.
+    for partition in 0..4 {
+        publish(&publisher, "move", partition, format!("late {partition}").as_bytes()).unwrap();
+    }
+    let published = published + 4;
+    until("the second member has all partitions", || read().len() >= published);
+    second.leave().await;
+    assert_eq!(read().len(), published, "a hand-over that commits first repeats nothing");
+    assert_eq!(committed(&settings, "move", 4), i64::try_from(published).unwrap());
+}
