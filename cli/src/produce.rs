@@ -77,6 +77,7 @@ fn create(config: &Config, kafka: &KafkaSettings, topic: &str, partitions: u32) 
     let spec = TopicSpec {
         name: topic.to_owned(),
         partitions: Some(partitions),
+        keyed: false,
         replication: config.kafka.replication.map(std::num::NonZeroU16::get),
         settings: BTreeMap::new(),
     };

@@ -27,7 +27,10 @@ use crate::main_of::Registered;
 pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered) -> Result<(), ServiceError> {
     tidegate_state::events::describe();
     let config = &process.config;
-    let events = Arc::new(Events { registry: wiring::registry(config).ok(), limits: wiring::limits(config) });
+    let events = Arc::new(Events {
+        registry: config.registry.as_ref().map(|_| wiring::registry(config)).transpose()?,
+        limits: wiring::limits(config),
+    });
     for name in tiers {
         config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
     }
@@ -48,7 +51,13 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
             clock: Arc::new(SystemClock),
             runtime: tokio::runtime::Handle::current(),
         };
-        running.push(run_tier(process, name, tier, ports, classes.clone()));
+        let tier = run_tier(process, name, tier, ports, classes.clone());
+        running.push(async move {
+            let result = tier.await;
+            // One tier that ends must not leave a process that looks alive: the others end too, and a restart begins anew.
+            process.shutdown.request();
+            result
+        });
     }
     let results = futures_util::future::join_all(running).await;
     results.into_iter().collect()

@@ -83,6 +83,7 @@ impl GroupMember {
             owners: Mutex::new(BTreeMap::new()),
             epoch: AtomicU64::new(1),
             refused_commits: AtomicU64::new(0),
+            bootstrap: settings.bootstrap.clone(),
             joined: watch::Sender::new(false),
             reachable: watch::Sender::new(true),
         };
@@ -169,6 +170,7 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
 
 /// The client tells when brokers are gone, and not when they are back.
 fn look_for_brokers(consumer: &BaseConsumer<GroupContext>) {
+    crate::native::add_brokers(consumer, &consumer.context().bootstrap);
     let subscribed = consumer.assignment().ok();
     let topic = subscribed
         .as_ref()

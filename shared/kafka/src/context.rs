@@ -44,12 +44,15 @@ pub(crate) struct GroupContext {
     pub(crate) owners: Mutex<BTreeMap<TopicPartition, usize>>,
     pub(crate) epoch: AtomicU64,
     pub(crate) refused_commits: AtomicU64,
+    pub(crate) bootstrap: String,
     pub(crate) joined: watch::Sender<bool>,
     /// False from when no broker can be reached until one answers.
     pub(crate) reachable: watch::Sender<bool>,
 }
 
 /// How long after the drain deadline a shard may take to answer, before it counts as hanging.
+/// How long brokers may take to say where a partition is read from; well below `max.poll.interval.ms`.
+const RESOLVE_WITHIN: Duration = Duration::from_secs(60);
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
 impl ClientContext for GroupContext {
@@ -102,8 +105,7 @@ impl GroupContext {
             self.joined.send_replace(true);
             return Ok(());
         }
-        // Where that fails the process ends, and its restart asks again: a guess could pass over events.
-        offsets::resolve(consumer, partitions, &self.start)?;
+        self.resolve(consumer, partitions)?;
         let Some(shared) = self.consumer.get().and_then(Weak::upgrade) else {
             return Err(KafkaError::Subscription("the consumer is closing".to_owned()));
         };
@@ -116,6 +118,21 @@ impl GroupContext {
         // Not before it is settled where the first start begins: events that come after a process was ready are its own.
         self.joined.send_replace(true);
         Ok(())
+    }
+
+    /// Where a partition is read from must be known, never guessed: a guess could pass over events. A broker that is away for a
+    /// moment is waited for; after that the process ends, and its restart asks again.
+    fn resolve(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
+        let deadline = Instant::now() + RESOLVE_WITHIN;
+        loop {
+            match offsets::resolve(consumer, partitions, &self.start) {
+                Err(error) if Instant::now() < deadline => {
+                    warn!(%error, "where to read from is not known yet; asking again");
+                    std::thread::sleep(Duration::from_millis(500));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     fn split(

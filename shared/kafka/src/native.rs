@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rdkafka::bindings as sys;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{CommitPosition, Offset, UnixMillis};
 use tidegate_pipeline::record::OutboundRecord;
@@ -116,6 +117,32 @@ impl<C: ConsumerContext> Drop for PartitionQueue<C> {
             sys::rd_kafka_queue_destroy(self.queue);
         }
         self.wake.wake();
+    }
+}
+
+/// Names the brokers to a client again. After a stall of all brokers the first answer may name none, and librdkafka then forgets
+/// those that it was configured with (confluentinc/librdkafka#5301): it would never look again.
+pub(crate) fn add_brokers(client: &impl NativeClient, bootstrap: &str) {
+    let Ok(brokers) = CString::new(bootstrap) else { return };
+    // SAFETY: the client lives as long as the reference, and the addresses through the call, which copies them.
+    let added = unsafe { sys::rd_kafka_brokers_add(client.native_client(), brokers.as_ptr()) };
+    tracing::debug!(added, "named the brokers again");
+}
+
+/// A live client of librdkafka.
+pub(crate) trait NativeClient {
+    fn native_client(&self) -> *mut sys::rd_kafka_t;
+}
+
+impl<C: ConsumerContext> NativeClient for BaseConsumer<C> {
+    fn native_client(&self) -> *mut sys::rd_kafka_t {
+        self.client().native_ptr()
+    }
+}
+
+impl<C: ProducerContext> NativeClient for ThreadedProducer<C> {
+    fn native_client(&self) -> *mut sys::rd_kafka_t {
+        self.client().native_ptr()
     }
 }
 

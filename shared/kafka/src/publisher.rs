@@ -1,7 +1,7 @@
 //! Publishing: an idempotent producer whose delivery reports come back as acknowledgements, with a bound on what is in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
@@ -31,6 +31,9 @@ struct Report {
 struct Context {
     in_flight: AtomicUsize,
     fatal: Fatal,
+    /// A record was not delivered in time: the client may have lost its brokers.
+    timed_out: AtomicBool,
+    bootstrap: String,
 }
 
 impl ClientContext for Context {
@@ -48,8 +51,10 @@ impl ProducerContext for Context {
             Ok(_) => Ok(()),
             Err((error, _)) => Err(publish_failure(error)),
         };
-        if let Err(PublishError::Fatal(reason)) = &result {
-            self.fatal.report(reason);
+        match &result {
+            Err(PublishError::Fatal(reason)) => self.fatal.report(reason),
+            Err(PublishError::Unavailable(_)) => self.timed_out.store(true, Ordering::Relaxed),
+            _ => {}
         }
         report.inbox.push((report.ticket, result));
     }
@@ -70,7 +75,12 @@ impl std::fmt::Debug for Publisher {
 impl Publisher {
     /// A producer; it connects by itself, now or later.
     pub fn new(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
-        let context = Context { in_flight: AtomicUsize::new(0), fatal };
+        let context = Context {
+            in_flight: AtomicUsize::new(0),
+            fatal,
+            timed_out: AtomicBool::new(false),
+            bootstrap: settings.bootstrap.clone(),
+        };
         let producer = ThreadedProducer::from_config_and_context(&settings.producer(), context)
             .map_err(ConnectError::Configuration)?;
         Ok(Self { producer })
@@ -93,6 +103,9 @@ impl RecordPublisher for Publisher {
         if context.in_flight.fetch_add(1, Ordering::Relaxed) >= IN_FLIGHT {
             context.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Err(PublishError::Full);
+        }
+        if context.timed_out.swap(false, Ordering::Relaxed) {
+            crate::native::add_brokers(&self.producer, &context.bootstrap);
         }
         let report = Box::new(Report { ticket, inbox: inbox.clone() });
         match send(&self.producer, record, report) {

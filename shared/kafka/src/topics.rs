@@ -19,6 +19,8 @@ pub struct TopicSpec {
     pub name: String,
     /// Its partitions; for a topic that others own, none: it must only exist.
     pub partitions: Option<u32>,
+    /// Whether keys must meet in its partitions: then another count is a fault.
+    pub keyed: bool,
     /// Its replication factor; none: the broker's default.
     pub replication: Option<u16>,
     /// The settings that it is created with.

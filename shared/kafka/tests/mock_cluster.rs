@@ -202,7 +202,9 @@ fn committed(settings: &KafkaSettings, topic: &str, partitions: i32) -> i64 {
         .create()
         .unwrap();
     let mut list = TopicPartitionList::new();
-    (0..partitions).for_each(|partition| drop(list.add_partition(topic, partition)));
+    for partition in 0..partitions {
+        list.add_partition(topic, partition);
+    }
     let list = consumer.committed_offsets(list, SOON).unwrap();
     let of = |offset: Offset| if let Offset::Offset(at) = offset { at } else { 0 };
     list.elements().iter().map(|element| of(element.offset())).sum()

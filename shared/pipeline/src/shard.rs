@@ -40,6 +40,8 @@ struct Assignment {
     gauges: PartitionGauges,
     stage_trouble: Option<String>,
     source_trouble: Option<String>,
+    /// When the source last failed.
+    failed_at: Option<Instant>,
     stalled: Option<String>,
 }
 
@@ -75,6 +77,20 @@ impl<S> std::fmt::Debug for Shard<S> {
         f.debug_struct("Shard").field("assignments", &self.assignments.len()).finish_non_exhaustive()
     }
 }
+
+impl Assignment {
+    /// The source can be read again. An empty answer proves it only after a while: a fault is told once, and the answers that
+    /// follow are empty too.
+    fn read_on(&mut self, batch: &[Record], now: Instant) {
+        let long_ago = self.failed_at.is_none_or(|at| now.duration_since(at) > SOURCE_FAULT_HOLDS);
+        if !batch.is_empty() || long_ago {
+            (self.source_trouble, self.failed_at) = (None, None);
+        }
+    }
+}
+
+/// How long a fault of a source is told when nothing else is heard of it.
+const SOURCE_FAULT_HOLDS: Duration = Duration::from_secs(10);
 
 impl<S: Stage> Shard<S> {
     /// A shard that works with `stage`. `wake` wakes it; `control` is where the event thread speaks to it.
@@ -192,6 +208,7 @@ impl<S: Stage> Shard<S> {
             gauges,
             stage_trouble: None,
             source_trouble: None,
+            failed_at: None,
             stalled: None,
         };
         self.assignments.insert(slot, assignment);
@@ -261,7 +278,7 @@ impl<S: Stage> Shard<S> {
         match assignment.source.fetch(records, bytes, &mut self.batch) {
             Ok(fetched) => {
                 assignment.readable = fetched == Fetched::Some && !self.batch.is_empty();
-                assignment.source_trouble = None;
+                assignment.read_on(&self.batch, self.desk.now);
             }
             Err(error) => self.source_failed(slot, &error),
         }
@@ -304,6 +321,7 @@ impl<S: Stage> Shard<S> {
         assignment.readable = false;
         let partition = &assignment.partition;
         let trouble = error.to_string();
+        assignment.failed_at = Some(self.desk.now);
         let known = assignment.source_trouble.as_ref() == Some(&trouble);
         match error {
             SourceError::Unavailable(_) if known => {}

@@ -96,7 +96,7 @@ pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>
 fn differences(specs: &[TopicSpec], have: &BTreeMap<String, TopicState>) -> Vec<Finding> {
     let difference = |spec: &TopicSpec| match (have.get(&spec.name), spec.partitions) {
         (None, _) => Some(Finding::Missing { topic: spec.name.clone(), source: false }),
-        (Some(state), Some(needs)) if state.partitions != needs => {
+        (Some(state), Some(needs)) if spec.keyed && state.partitions != needs => {
             Some(Finding::Partitions { topic: spec.name.clone(), has: state.partitions, needs })
         }
         _ => None,

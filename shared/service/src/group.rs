@@ -46,7 +46,7 @@ pub async fn run<S: Stage>(
 ) -> Result<(), ServiceError> {
     let Member { name, subscription, shards, settings, shutdown_deadline } = member;
     let ports: Vec<ShardPort> = (0..shards).map(|_| port()).collect();
-    health.not_ready(&name, "it has not joined its group yet");
+    health.not_ready(&name, "it has not joined its group yet; a member that was killed holds its place for consume.session_timeout");
     health.ready(STARTING);
     info!(group = subscription.group, topics = ?subscription.topics, "joining the group");
     let group = GroupMember::join(kafka, subscription, ports.clone(), fatal.clone())?;

@@ -31,8 +31,9 @@ pub fn topics(config: &Config) -> Vec<TopicSpec> {
         }
         Retention::For(retention) => finite(config, retention),
     };
-    specs.push(spec(config, names.dlq().as_str(), most, dlq));
-    specs.push(spec(config, names.reingest().as_str(), most, jobs));
+    // Nothing is looked up by the partition of a dead letter: their count may differ from a tier's.
+    specs.push(TopicSpec { keyed: false, ..spec(config, names.dlq().as_str(), most, dlq) });
+    specs.push(TopicSpec { keyed: false, ..spec(config, names.reingest().as_str(), most, jobs) });
     specs.push(spec(config, names.config().as_str(), 1, compacted()));
     specs
 }
@@ -42,7 +43,7 @@ fn spec(config: &Config, name: &str, partitions: u32, mut settings: BTreeMap<Str
     if replication.is_some_and(|replicas| replicas >= 3) {
         settings.insert("min.insync.replicas".to_owned(), "2".to_owned());
     }
-    TopicSpec { name: name.to_owned(), partitions: Some(partitions), replication, settings }
+    TopicSpec { name: name.to_owned(), partitions: Some(partitions), keyed: true, replication, settings }
 }
 
 /// Due times and expiry are compared with the broker's clock, so every record must carry it.

@@ -71,3 +71,26 @@ fn while_no_broker_answers_a_service_lives_but_is_not_ready() {
     jobs.wait_all_settled(LONG);
     assert_eq!(jobs.endpoint.calls().len(), 20);
 }
+
+/// A client of librdkafka that loses all brokers at once may forget the addresses that it was given.
+#[test]
+fn a_broker_that_stalls_past_every_session_is_found_again_by_every_service() {
+    let mut kafka = Kafka::start(1);
+    let mut jobs = Jobs::over_http_at(&kafka, "stall", r#"key = ["id"]"#, |_| Answer::ok());
+    jobs.start();
+    jobs.publish(&tasks("before", 10));
+    jobs.endpoint.wait_for_count(10, LONG);
+    jobs.wait_all_settled(LONG);
+    for round in 1..=2 {
+        kafka.pause_broker(0);
+        // The stall is the fault itself: longer than the sessions of the broker (6 s) and of the services (6 s).
+        std::thread::sleep(Duration::from_secs(16));
+        kafka.resume_broker(0);
+        jobs.publish(&tasks(&format!("after-{round}"), 10));
+        jobs.endpoint.wait_for_count(10 + 10 * round, LONG);
+        for service in ["ingest", "retry", "worker"] {
+            jobs.pipeline.wait_ready(service);
+        }
+    }
+    jobs.wait_all_settled(LONG);
+}

@@ -13,7 +13,7 @@ use tidegate_domain::ladder::{LastStraw, Limits, Next};
 use tidegate_domain::mark::{Mark, Phase};
 use tidegate_domain::{Attempt, Failure, FailureKind, Outcome};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::job::Ordering;
 use super::stage::{Finished, JobStage, State, share};
@@ -94,6 +94,10 @@ impl JobStage {
             class.metrics.overruns.increment(1);
         }
         debug!(job = ?in_hand.job.header().map(|h| h.job_id()), attempt = in_hand.attempt.0, %failure, "attempt failed");
+        if self.warned.may_warn(in_hand.job.class, desk.now) {
+            // One of many is enough to know that something fails; the metric counts them all.
+            warn!(class = class.name, %failure, "attempts of this class fail; told at most every ten seconds");
+        }
         let limits = Limits {
             max_attempts: class.max_attempts,
             max_age: class.max_age,

@@ -99,6 +99,7 @@ pub struct JobStage {
     pub(super) jobs: Keyed<InHand>,
     pub(super) partitions: BTreeMap<Slot, Partition>,
     pub(super) running: usize,
+    pub(super) warned: Warned,
     /// The partition that had its turn last, when not all could be handed out.
     pub(super) last_served: Option<Slot>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
@@ -108,6 +109,22 @@ pub struct JobStage {
     answers: Vec<MarksReady>,
     acknowledged: Vec<Delivery>,
     outcomes: Vec<Finished>,
+}
+
+/// When failures of a class were last told.
+#[derive(Debug, Default)]
+pub(super) struct Warned(std::cell::RefCell<FxHashMap<ClassId, Instant>>);
+
+impl Warned {
+    /// Whether a failure of the class may be told: at most every ten seconds.
+    pub(super) fn may_warn(&self, class: ClassId, now: Instant) -> bool {
+        let mut told = self.0.borrow_mut();
+        let may = told.get(&class).is_none_or(|at| now.duration_since(*at) >= Duration::from_secs(10));
+        if may {
+            told.insert(class, now);
+        }
+        may
+    }
 }
 
 impl std::fmt::Debug for JobStage {
@@ -130,6 +147,7 @@ impl JobStage {
             jobs: Keyed::default(),
             partitions: BTreeMap::new(),
             running: 0,
+            warned: Warned::default(),
             last_served: None,
             timers: BinaryHeap::new(),
             deliveries: Inbox::new(wake.clone()),

@@ -257,7 +257,8 @@ impl Cluster {
 
     /// Everything is given back at once, since nothing is in hand; no trouble is left.
     pub(crate) async fn stop(mut self) -> Story {
-        tokio::time::sleep(2 * SECOND).await;
+        // A fault of a source is told for ten seconds when nothing else comes.
+        tokio::time::sleep(12 * SECOND).await;
         for member in self.members {
             let told = member.node.told();
             assert!(member.node.runs() && told.troubles.is_empty() && told.fatal.is_empty(), "{told:?}");
