@@ -31,6 +31,7 @@ struct Assignment {
     draining: bool,
     /// Anything was delivered or settled since the last look.
     moved: bool,
+    assigned_at: Instant,
     /// When it moved last, and where the partition ended then.
     stands_since: (Instant, Option<CommitPosition>),
     /// The source lost its place: offsets may begin anew.
@@ -88,6 +89,9 @@ impl Assignment {
         }
     }
 }
+
+/// How long after an assignment the end that the client knows may be an old one.
+const END_IS_OLD: Duration = Duration::from_secs(10);
 
 /// How long a fault of a source is told when nothing else is heard of it.
 const SOURCE_FAULT_HOLDS: Duration = Duration::from_secs(10);
@@ -202,6 +206,7 @@ impl<S: Stage> Shard<S> {
             readable: true,
             draining: false,
             moved: false,
+            assigned_at: self.desk.now,
             stands_since: (self.desk.now, None),
             out_of_range: false,
             head: (None, self.desk.now),
@@ -431,7 +436,10 @@ impl<S: Stage> Shard<S> {
         let now = self.desk.now;
         for (&slot, assignment) in &mut self.assignments {
             let end = assignment.source.end_offset();
-            if std::mem::take(&mut assignment.moved) || assignment.stands_since.1.is_none() {
+            // The first end that a client knows may be one that it remembers from an earlier assignment.
+            let is_new = assignment.watermark.last_delivered().is_none()
+                && now.duration_since(assignment.assigned_at) < END_IS_OLD;
+            if std::mem::take(&mut assignment.moved) || is_new || assignment.stands_since.1.is_none() {
                 assignment.stands_since = (now, end);
             }
             let (since, end_then) = assignment.stands_since;
