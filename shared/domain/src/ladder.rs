@@ -132,9 +132,7 @@ impl Ladder {
         if attempt.0 >= limits.max_attempts {
             return Next::DeadLetter(LastStraw::AttemptsUsedUp);
         }
-        let index =
-            usize::try_from(attempt.0.saturating_sub(1)).unwrap_or(usize::MAX).min(self.rungs.len() - 1);
-        let rung = self.rungs[index];
+        let rung = self.rung(attempt);
         let wait = self.spread(rung, draw);
         let next = match failure.retry_after {
             // Never before the dependency asked for; spread to the late side only.
@@ -159,9 +157,7 @@ impl Ladder {
 
     /// The time that a failed attempt waits when it is tried again in place.
     pub fn in_place(&self, attempt: Attempt, failure: &Failure, draw: f64) -> Duration {
-        let index =
-            usize::try_from(attempt.0.saturating_sub(1)).unwrap_or(usize::MAX).min(self.rungs.len() - 1);
-        let wait = self.spread(self.rungs[index], draw);
+        let wait = self.spread(self.rung(attempt), draw);
         failure.retry_after.map_or(wait, |asked| asked.max(wait))
     }
 
@@ -193,6 +189,12 @@ impl Ladder {
 
     fn wait(&self, now: UnixMillis, wait: Duration, attempt: Attempt) -> Wait {
         Wait { rung: self.carrier(wait), due: now.after(round_up(wait)), attempt }
+    }
+
+    /// The rung after this attempt; the last one serves all that follow it.
+    fn rung(&self, attempt: Attempt) -> Duration {
+        let index = usize::try_from(attempt.0.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.rungs[index.min(self.rungs.len() - 1)]
     }
 
     fn spread(&self, delay: Duration, draw: f64) -> Duration {
