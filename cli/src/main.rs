@@ -13,6 +13,11 @@ use clap::{Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
 use tidegate_bootstrap::{Config, ExitCode as Code};
 
+/// librdkafka and RocksDB allocate for each record too, and much of it is freed by another thread than allocated it: it replaces
+/// the C library's `malloc` for them as well.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Turns Kafka topics of Avro events into jobs that are safe to retry.
 #[derive(Debug, Parser)]
 #[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true, after_help = EXAMPLES)]

@@ -1,10 +1,11 @@
 //! What an event is: its jobs, nothing on purpose, or a dead letter.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use metrics::{Counter, counter};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use tidegate_codec::{
     CompiledSchema, FieldValue as Found, Limits, Selection, TimeUnit, classify, recycle, wire,
 };
@@ -25,10 +26,21 @@ pub(crate) struct Router {
     schemas: Schemas,
     limits: Limits,
     /// Selections by topic and schema id.
-    selections: HashMap<String, HashMap<u32, Selection>>,
+    selections: FxHashMap<String, FxHashMap<u32, Selection>>,
     found: Vec<Found<'static>>,
     matching: Vec<usize>,
-    counters: HashMap<String, TopicCounters>,
+    counters: FxHashMap<String, TopicCounters>,
+}
+
+/// The few fields of an event that its routes ask for.
+type Fields<'a> = SmallVec<[FieldValue<'a>; 8]>;
+
+/// What is kept for a topic. Its name is copied the first time only.
+fn of_topic<'a, T>(kept: &'a mut FxHashMap<String, T>, topic: &str, new: impl FnOnce() -> T) -> &'a mut T {
+    if !kept.contains_key(topic) {
+        kept.insert(topic.to_owned(), new());
+    }
+    kept.get_mut(topic).expect("it was inserted above")
 }
 
 struct TopicCounters {
@@ -52,10 +64,10 @@ impl Router {
             routes,
             schemas,
             limits,
-            selections: HashMap::new(),
+            selections: FxHashMap::default(),
             found: Vec::new(),
             matching: Vec::new(),
-            counters: HashMap::new(),
+            counters: FxHashMap::default(),
         }
     }
 
@@ -98,10 +110,7 @@ impl Router {
         (source, schema, body): (&SourceRoutes, &CompiledSchema, &[u8]),
         jobs: &mut Vec<PlannedJob>,
     ) -> Routed {
-        if !self.selections.contains_key(origin.topic) {
-            self.selections.insert(origin.topic.to_owned(), HashMap::new());
-        }
-        let Some(selections) = self.selections.get_mut(origin.topic) else { return Routed::Ignored };
+        let selections = of_topic(&mut self.selections, origin.topic, FxHashMap::default);
         let selection = selections.entry(schema.id()).or_insert_with(|| schema.select(&source.wanted));
         let mut found = recycle(std::mem::take(&mut self.found));
         if let Err(error) = schema.check(body, selection, &self.limits, &mut found) {
@@ -115,7 +124,7 @@ impl Router {
             self.found = recycle(found);
             return Routed::Dead(failure);
         }
-        let fields: Vec<FieldValue<'_>> = found.iter().map(field).collect();
+        let fields: Fields<'_> = found.iter().map(field).collect();
         let event = Event { topic: origin.topic, record: schema.full_name(), fields: &fields };
         let routed = match routing::route(&source.patterns, &source.ignore, &event, &mut self.matching) {
             Routing::Ignored(_) => Routed::Ignored,
@@ -137,10 +146,8 @@ impl Router {
 
     fn count(&mut self, topic: &str, routed: &Routed) {
         let routes = self.routes.clone();
-        let counters = self
-            .counters
-            .entry(topic.to_owned())
-            .or_insert_with(|| TopicCounters::of(topic, routes.of(topic)));
+        let counters =
+            of_topic(&mut self.counters, topic, || TopicCounters::of(topic, routes.of(topic)));
         match routed {
             Routed::Jobs => {
                 counters.forwarded.increment(1);
@@ -291,10 +298,13 @@ fn derive(
     let window = plan.window.as_ref().map(|window| window_index(plan, window, fields)).transpose()?;
     match &plan.key {
         KeyPlan::Fields { key, lane } => {
-            let values: Vec<FieldValue<'_>> = key.iter().map(|(place, _)| fields[*place]).collect();
+            let values: Fields<'_> = key.iter().map(|(place, _)| fields[*place]).collect();
             let derived = IdempotencyKey::derive(&plan.scope, &values, window)
                 .map_err(|error| no_key(plan, key, error))?;
-            let values: Vec<FieldValue<'_>> = lane.iter().map(|place| fields[*place]).collect();
+            if window.is_none() && key.iter().map(|(place, _)| place).eq(lane) {
+                return Ok((derived, Lane::of_key(derived)));
+            }
+            let values: Fields<'_> = lane.iter().map(|place| fields[*place]).collect();
             let lane = Lane::derive(&plan.scope, &values).map_err(|error| no_key(plan, key, error))?;
             Ok((derived, lane))
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::position::{Partition, UnixMillis};
@@ -52,16 +53,16 @@ impl IdempotencyKey {
         fields: &[FieldValue<'_>],
         window: Option<WindowIndex>,
     ) -> Result<Self, KeyError> {
-        let mut hash = blake3::Hasher::new();
-        push(&mut hash, b'k', scope.as_bytes());
+        let mut canonical = Canonical::new();
+        push(&mut canonical, b'k', scope.as_bytes());
         for (place, field) in fields.iter().enumerate() {
-            push_field(&mut hash, place, field)?;
+            push_field(&mut canonical, place, field)?;
         }
         if let Some(WindowIndex(index)) = window {
-            push(&mut hash, b'w', &index.to_be_bytes());
+            push(&mut canonical, b'w', &index.to_be_bytes());
         }
         let mut key = [0; 16];
-        key.copy_from_slice(&hash.finalize().as_bytes()[..16]);
+        key.copy_from_slice(&blake3::hash(&canonical).as_bytes()[..16]);
         Ok(Self(key))
     }
 
@@ -93,8 +94,12 @@ pub struct Lane(pub u64);
 impl Lane {
     /// The lane of the partition fields within `scope`. Equal keys share a lane, because these fields are a part of the key.
     pub fn derive(scope: &str, fields: &[FieldValue<'_>]) -> Result<Self, KeyError> {
-        let IdempotencyKey(bytes) = IdempotencyKey::derive(scope, fields, None)?;
-        Ok(Self(xxh3_64(&bytes)))
+        IdempotencyKey::derive(scope, fields, None).map(Self::of_key)
+    }
+
+    /// The lane of events whose partition key is the whole key, without a window: what [`Lane::derive`] says of the same fields.
+    pub fn of_key(IdempotencyKey(bytes): IdempotencyKey) -> Self {
+        Self(xxh3_64(&bytes))
     }
 
     /// The job partition of this lane among `count`. Part of the format: equal keys meet there, also after an upgrade.
@@ -117,40 +122,43 @@ impl WindowIndex {
     }
 }
 
-fn push(hash: &mut blake3::Hasher, tag: u8, bytes: &[u8]) {
+/// Scope and fields as they are hashed: in one call, which is much faster for a few bytes than to feed a hasher.
+type Canonical = SmallVec<[u8; 256]>;
+
+fn push(canonical: &mut Canonical, tag: u8, bytes: &[u8]) {
     // The length keeps ("ab", "c") and ("a", "bc") apart.
     let mut prefix = [0; 9];
     prefix[0] = tag;
     prefix[1..].copy_from_slice(&(bytes.len() as u64).to_be_bytes());
-    hash.update(&prefix);
-    hash.update(bytes);
+    canonical.extend_from_slice(&prefix);
+    canonical.extend_from_slice(bytes);
 }
 
-fn push_field(hash: &mut blake3::Hasher, place: usize, field: &FieldValue<'_>) -> Result<(), KeyError> {
+fn push_field(canonical: &mut Canonical, place: usize, field: &FieldValue<'_>) -> Result<(), KeyError> {
     match *field {
         FieldValue::Missing | FieldValue::Null | FieldValue::Str("") | FieldValue::Bytes([]) => {
             return Err(KeyError::NoValue(place));
         }
         FieldValue::NotScalar => return Err(KeyError::NotScalar(place)),
-        FieldValue::Bool(b) => push(hash, b'b', &[u8::from(b)]),
-        FieldValue::Int(n) => push(hash, b'i', &n.to_be_bytes()),
-        FieldValue::Float(x) => push_float(hash, x),
+        FieldValue::Bool(b) => push(canonical, b'b', &[u8::from(b)]),
+        FieldValue::Int(n) => push(canonical, b'i', &n.to_be_bytes()),
+        FieldValue::Float(x) => push_float(canonical, x),
         // Avro lets a field change between string and bytes: the key must not change with it.
-        FieldValue::Str(s) => push(hash, b's', s.as_bytes()),
-        FieldValue::Bytes(b) => push(hash, b's', b),
-        FieldValue::Timestamp(nanos) => push(hash, b't', &nanos.to_be_bytes()),
+        FieldValue::Str(s) => push(canonical, b's', s.as_bytes()),
+        FieldValue::Bytes(b) => push(canonical, b's', b),
+        FieldValue::Timestamp(nanos) => push(canonical, b't', &nanos.to_be_bytes()),
     }
     Ok(())
 }
 
-fn push_float(hash: &mut blake3::Hasher, x: f64) {
+fn push_float(canonical: &mut Canonical, x: f64) {
     let whole = x as i64;
     // A field that was widened from long to double keeps the keys of its whole numbers; -0.0 is 0.
     if whole as f64 == x && whole.unsigned_abs() < (1 << 53) {
-        push(hash, b'i', &whole.to_be_bytes());
+        push(canonical, b'i', &whole.to_be_bytes());
     } else {
-        let canonical = if x.is_nan() { f64::NAN } else { x };
-        push(hash, b'f', &canonical.to_bits().to_be_bytes());
+        let bits = if x.is_nan() { f64::NAN } else { x }.to_bits();
+        push(canonical, b'f', &bits.to_be_bytes());
     }
 }
 

@@ -158,23 +158,30 @@ unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
         let mut kind = sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
         let timestamp = sys::rd_kafka_message_timestamp(message, &raw mut kind);
         let timestamp = (timestamp >= 0).then_some(UnixMillis(timestamp));
-        let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, HEADERS_HINT);
         let mut headers = ptr::null_mut();
-        if sys::rd_kafka_message_headers(message, &raw mut headers)
-            == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR
-        {
-            copy_headers(headers, &mut builder);
+        let has_headers = sys::rd_kafka_message_headers(message, &raw mut headers)
+            == RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR;
+        // Measured first, so that the record's one allocation needs no second.
+        let mut size = 0;
+        if has_headers {
+            each_header(headers, |name, value| size += RecordBuilder::header_size(name, value));
+        }
+        let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, size);
+        if has_headers {
+            each_header(headers, |name, value| {
+                builder.header(name, value);
+            });
         }
         builder.build()
     }
 }
 
-/// About how long the headers of a job are.
-const HEADERS_HINT: usize = 320;
-
 /// # Safety
 /// `headers` must belong to a message that is not destroyed.
-unsafe fn copy_headers(headers: *const sys::rd_kafka_headers_t, builder: &mut RecordBuilder) {
+unsafe fn each_header(
+    headers: *const sys::rd_kafka_headers_t,
+    mut tell: impl FnMut(&[u8], Option<&[u8]>),
+) {
     for place in 0.. {
         let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
         // SAFETY: by this function's contract; a place past the end gives an error.
@@ -185,7 +192,7 @@ unsafe fn copy_headers(headers: *const sys::rd_kafka_headers_t, builder: &mut Re
             return;
         }
         // SAFETY: names are zero-terminated, and a value has `size` bytes.
-        unsafe { builder.header(CStr::from_ptr(name).to_bytes(), bytes(value.cast_mut(), size)) };
+        unsafe { tell(CStr::from_ptr(name).to_bytes(), bytes(value.cast_mut(), size)) };
     }
 }
 
@@ -221,7 +228,8 @@ pub(crate) unsafe fn produce(
     record: &OutboundRecord<'_>,
     opaque: *mut c_void,
 ) -> Result<(), RDKafkaErrorCode> {
-    let topic = CString::new(record.topic.as_str()).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
+    let mut room = [0; LONGEST_TOPIC + 1];
+    let topic = zero_terminated(record.topic.as_str(), &mut room).ok_or(RDKafkaErrorCode::InvalidTopic)?;
     let (value, value_len) = parts(record.value);
     let (key, key_len) = parts(record.key);
     // SAFETY: all pointers live through the call, and `RD_KAFKA_MSG_F_COPY` makes the producer copy key and value; the headers are
@@ -254,6 +262,15 @@ pub(crate) unsafe fn produce(
         sys::rd_kafka_headers_destroy(headers);
         Err(error.into())
     }
+}
+
+/// Kafka refuses longer names of topics.
+const LONGEST_TOPIC: usize = 249;
+
+/// The name as C wants it, without allocating for each record.
+fn zero_terminated<'a>(name: &str, room: &'a mut [u8; LONGEST_TOPIC + 1]) -> Option<&'a CStr> {
+    room.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    CStr::from_bytes_with_nul(room.get(..=name.len())?).ok()
 }
 
 fn parts(bytes: Option<&[u8]>) -> (*mut c_void, usize) {

@@ -13,7 +13,7 @@ use tracing::{error, warn};
 use crate::events;
 use crate::inbox::Inbox;
 use crate::ports::{Delivery, PublishError, RecordPublisher, Ticket};
-use crate::record::{OutboundHeader, OutboundRecord, Record, TopicPartition};
+use crate::record::{OutboundHeaders, OutboundRecord, Record, TopicPartition};
 
 /// The header of the failure's kind.
 pub const ERROR_KIND: &str = "job-error-kind";
@@ -202,20 +202,20 @@ impl DeadLetterHeaders {
     }
 
     /// The source's own headers, then ours.
-    fn with_source<'a>(&'a self, record: &'a Record) -> Vec<OutboundHeader<'a>> {
+    fn with_source<'a>(&'a self, record: &'a Record) -> OutboundHeaders<'a> {
         let mut headers = source_headers(record, self.job.is_none());
         self.append(&mut headers);
         headers
     }
 
     /// Our headers alone: for a stub, where the source's own may be what is too large.
-    fn alone(&self) -> Vec<OutboundHeader<'_>> {
-        let mut headers = Vec::new();
+    fn alone(&self) -> OutboundHeaders<'_> {
+        let mut headers = OutboundHeaders::new();
         self.append(&mut headers);
         headers
     }
 
-    fn append<'a>(&'a self, headers: &mut Vec<OutboundHeader<'a>>) {
+    fn append<'a>(&'a self, headers: &mut OutboundHeaders<'a>) {
         if let Some(job) = &self.job {
             headers.push((JOB_HEADER.as_bytes(), Some(job.as_bytes())));
         }
@@ -226,7 +226,7 @@ impl DeadLetterHeaders {
 /// The headers that travel along untouched: all but our own `job` header, and what we wrote on a dead letter that comes back, so
 /// that a record does not grow with every round. Where the record is a source event, a `job` header is the source's own and is
 /// kept under another name.
-pub fn source_headers(record: &Record, is_source_event: bool) -> Vec<OutboundHeader<'_>> {
+pub fn source_headers(record: &Record, is_source_event: bool) -> OutboundHeaders<'_> {
     let comes_back = record.header(DEAD_AT).is_some();
     let ours = |name: &[u8]| comes_back && OURS.iter().any(|ours| ours.as_bytes() == name);
     record

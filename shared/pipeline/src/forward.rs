@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
 use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::{Failure, FailureKind, Partition, Topic, UnixMillis};
 use tokio::time::Instant;
@@ -74,12 +75,31 @@ enum Stand {
     Acknowledged,
 }
 
+/// The copies of one event; most have one.
+type Copies = SmallVec<[(Outgoing, Stand); 1]>;
+
+/// What a decided event becomes; `None` is nothing.
+fn copies(routed: Routed, planned: &mut Vec<PlannedJob>) -> Option<Copies> {
+    let dead = |failure| (Outgoing::Dead(DeadLetter::new(failure)), Stand::Unsent);
+    let jobs = planned.drain(..).map(|job| (Outgoing::Job(job), Stand::Unsent));
+    match routed {
+        Routed::Ignored | Routed::Soon | Routed::Later(_) => None,
+        Routed::Dead(failure) => Some(smallvec![dead(failure)]),
+        Routed::JobsAndDead(failures) => Some(jobs.chain(failures.into_iter().map(dead)).collect()),
+        Routed::Jobs if jobs.len() == 0 => {
+            let message = "its routes made no job of the event";
+            Some(smallvec![dead(Failure::new(FailureKind::Unroutable, "no-job", message))])
+        }
+        Routed::Jobs => Some(jobs.collect()),
+    }
+}
+
 #[derive(Debug)]
 struct Forwarded {
     slot: Slot,
     record: Record,
     /// What it becomes; handed over in order.
-    copies: Vec<(Outgoing, Stand)>,
+    copies: Copies,
 }
 
 /// What an acknowledgement belongs to.
@@ -126,6 +146,8 @@ pub struct ForwardStage<R> {
     on_their_way: Keyed<OnItsWay>,
     deliveries: Arc<Inbox<Delivery>>,
     acknowledged: Vec<Delivery>,
+    /// The jobs of the event that is being routed; empty between two.
+    planned: Vec<PlannedJob>,
 }
 
 impl<R> std::fmt::Debug for ForwardStage<R> {
@@ -149,6 +171,7 @@ impl<R: EventRouter> ForwardStage<R> {
             on_their_way: Keyed::default(),
             deliveries: Inbox::new(wake.clone()),
             acknowledged: Vec::new(),
+            planned: Vec::new(),
         }
     }
 
@@ -183,8 +206,8 @@ impl<R: EventRouter> ForwardStage<R> {
     /// Decides what the record is; false when its partition must wait.
     fn route(&mut self, slot: Slot, record: Record, desk: &mut Desk) -> bool {
         let Some(source) = self.sources.get_mut(&slot) else { return false };
-        let mut jobs = Vec::new();
-        let routed = self.router.route(&source.at, &record, desk.wall, &mut jobs);
+        self.planned.clear();
+        let routed = self.router.route(&source.at, &record, desk.wall, &mut self.planned);
         if routed == Routed::Soon {
             source.waiting.push_front(record);
             desk.wake_after(RETRY_PAUSE);
@@ -199,24 +222,10 @@ impl<R: EventRouter> ForwardStage<R> {
             return false;
         }
         source.goes_on_from(HeldUp::Undecided, slot, desk);
-        let outgoing = match routed {
-            Routed::Ignored | Routed::Soon | Routed::Later(_) => {
-                desk.settle(slot, record.offset(), record.size());
-                return true;
-            }
-            Routed::Dead(failure) => vec![Outgoing::Dead(DeadLetter::new(failure))],
-            Routed::JobsAndDead(failures) => {
-                let dead = failures.into_iter().map(|failure| Outgoing::Dead(DeadLetter::new(failure)));
-                jobs.into_iter().map(Outgoing::Job).chain(dead).collect()
-            }
-            Routed::Jobs if jobs.is_empty() => {
-                let failure =
-                    Failure::new(FailureKind::Unroutable, "no-job", "its routes made no job of the event");
-                vec![Outgoing::Dead(DeadLetter::new(failure))]
-            }
-            Routed::Jobs => jobs.into_iter().map(Outgoing::Job).collect(),
+        let Some(copies) = copies(routed, &mut self.planned) else {
+            desk.settle(slot, record.offset(), record.size());
+            return true;
         };
-        let copies = outgoing.into_iter().map(|outgoing| (outgoing, Stand::Unsent)).collect();
         let key = self.in_hand.insert(Forwarded { slot, record, copies });
         source.forwarded.push_back(key);
         self.send(key, desk)

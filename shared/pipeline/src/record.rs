@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use smallvec::SmallVec;
 use tidegate_domain::{Offset, Partition, Topic, UnixMillis};
 
 /// One partition of one topic.
@@ -110,7 +111,8 @@ pub struct RecordBuilder {
 }
 
 impl RecordBuilder {
-    /// A record with this key and value. `headers_size` is a hint of the headers' total length.
+    /// A record with this key and value. `headers_size` is the sum of its [`RecordBuilder::header_size`]; with another one, it is
+    /// allocated twice.
     pub fn new(
         offset: Offset,
         timestamp: Option<UnixMillis>,
@@ -125,6 +127,11 @@ impl RecordBuilder {
         bytes.extend_from_slice(value_bytes);
         let headers_at = u32::try_from(bytes.len()).unwrap_or(NULL - 1);
         Self { offset, timestamp, bytes, key: len(key), value: len(value), headers_at }
+    }
+
+    /// How many bytes a header takes.
+    pub fn header_size(name: &[u8], value: Option<&[u8]>) -> usize {
+        2 * size_of::<u32>() + name.len() + value.map_or(0, <[u8]>::len)
     }
 
     /// Appends a header.
@@ -156,6 +163,9 @@ impl RecordBuilder {
 
 /// A header of a record to be published.
 pub type OutboundHeader<'a> = (&'a [u8], Option<&'a [u8]>);
+
+/// Headers of a record to be published; the usual few lie on the stack.
+pub type OutboundHeaders<'a> = SmallVec<[OutboundHeader<'a>; 12]>;
 
 /// A record to be published. Key and value are the read record's own bytes: tidegate never changes them.
 #[derive(Clone, Copy, Debug)]
