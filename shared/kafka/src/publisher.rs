@@ -7,11 +7,13 @@ use std::time::Duration;
 use rdkafka::ClientContext;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::KafkaError;
+use rdkafka::Message;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::util::IntoOpaque;
+use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::Inbox;
-use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
+use tidegate_pipeline::ports::{Acknowledged, Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 
 use crate::classify::{publish_error, publish_failure};
@@ -48,7 +50,10 @@ impl ProducerContext for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         let result = match result {
-            Ok(_) => Ok(()),
+            Ok(record) => Ok(Acknowledged {
+                offset: Offset(record.offset()),
+                append_time: UnixMillis(record.timestamp().to_millis().unwrap_or(0)),
+            }),
             Err((error, _)) => Err(publish_failure(error)),
         };
         match &result {

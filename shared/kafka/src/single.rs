@@ -121,7 +121,7 @@ pub fn publish_one(publisher: &Publisher, record: &OutboundRecord<'_>) -> Result
     while Instant::now() < deadline {
         inbox.take(&mut answers);
         if let Some((_, answer)) = answers.pop() {
-            return answer;
+            return answer.map(drop);
         }
         std::thread::sleep(Duration::from_millis(1));
     }

@@ -268,7 +268,7 @@ impl DelayStage {
                 continue;
             }
             match result {
-                Ok(()) => self.handed_on(key, desk),
+                Ok(_) => self.handed_on(key, desk),
                 Err(PublishError::TooLarge(reason)) => match self.shrink(key, &reason) {
                     Ok(()) => {
                         // A partition that must wait has put the record back into its queue.

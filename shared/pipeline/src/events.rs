@@ -37,6 +37,8 @@ pub const DEAD_LETTERS: &str = "tidegate_dead_letters_total";
 pub const AT_RISK: &str = "tidegate_at_risk_total";
 /// Publishes that failed and are tried again.
 pub const PUBLISH_ERRORS: &str = "tidegate_publish_errors_total";
+/// How often another process's entries were found in a changelog of ours: a deposed owner's, as a rule.
+pub const FOREIGN_MARKS: &str = "tidegate_changelog_foreign_total";
 /// Batches of marks that could not be written and are tried again.
 pub const MARK_ERRORS: &str = "tidegate_mark_errors_total";
 /// Source events, by topic and fate (`forwarded`, `ignored`, `dead`).
@@ -78,6 +80,7 @@ pub fn describe() {
     describe_counter!(DEAD_LETTERS, "dead-lettered records, by kind");
     describe_counter!(AT_RISK, "records of which only a stub was dead-lettered");
     describe_counter!(PUBLISH_ERRORS, "failed publishes, tried again");
+    describe_counter!(FOREIGN_MARKS, "appends of other processes found in a changelog of ours");
     describe_counter!(MARK_ERRORS, "failed writes of marks, tried again");
     describe_counter!(EVENTS, "source events, by fate");
     describe_counter!(EVENT_JOBS, "jobs made from events, by class");
@@ -264,6 +267,11 @@ pub fn mark_error() {
 /// Counts a result that came too late to count.
 pub fn fenced() {
     counter!(FENCED).increment(1);
+}
+
+/// Counts that another process appended to the changelog of a partition that is ours.
+pub fn foreign_marks(partition: &TopicPartition) {
+    counter!(FOREIGN_MARKS, "topic" => partition.topic.as_str().to_owned()).increment(1);
 }
 
 /// Counts a position outside what the topic holds.

@@ -334,7 +334,7 @@ impl<R: EventRouter> ForwardStage<R> {
             let Some(source) = self.sources.get_mut(&slot) else { continue };
             source.on_their_way -= 1;
             match result {
-                Ok(()) => self.acknowledge(event, copy, desk),
+                Ok(_) => self.acknowledge(event, copy, desk),
                 Err(PublishError::TooLarge(reason)) => self.send_smaller(slot, event, copy, &reason, desk),
                 Err(error) => self.failed(slot, &error, desk),
             }

@@ -13,6 +13,7 @@
 //! Reading order: [`record`], [`ports`], [`shard`], [`stage`], [`jobs`], [`forward`], [`delay`].
 #![deny(missing_docs)]
 
+pub mod changelog;
 pub mod dead_letter;
 pub mod delay;
 pub mod events;

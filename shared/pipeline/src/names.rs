@@ -43,6 +43,11 @@ impl Names {
         parse_rung_name(rung)
     }
 
+    /// The changelog of a tier's marks, partitioned like its jobs.
+    pub fn marks(&self, tier: &str) -> Topic {
+        Topic::new(format!("{}.{tier}.marks", self.prefix))
+    }
+
     /// The dead-letter topic.
     pub fn dlq(&self) -> Topic {
         Topic::new(format!("{}.dlq", self.prefix))

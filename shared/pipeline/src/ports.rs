@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Outcome, UnixMillis};
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Offset, Outcome, UnixMillis};
 
 use crate::inbox::Inbox;
 use crate::jobs::Job;
@@ -68,8 +68,17 @@ pub struct CommitError(pub String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket(pub u64);
 
+/// What the broker says of a record that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledged {
+    /// Where it stands in its partition.
+    pub offset: Offset,
+    /// Its timestamp: the broker's clock where the topic has `LogAppendTime`.
+    pub append_time: UnixMillis,
+}
+
 /// The outcome of a publish.
-pub type Delivery = (Ticket, Result<(), PublishError>);
+pub type Delivery = (Ticket, Result<Acknowledged, PublishError>);
 
 /// Publishes records.
 pub trait RecordPublisher: Send + Sync {
@@ -109,11 +118,18 @@ pub struct MarkEntry {
     pub mark: Mark,
 }
 
-/// The outcome of opening a partition's marks, or of a batch.
-pub type MarksReady = (Ticket, Result<(), MarkStoreError>);
+/// What the owner of a partition must know when its marks are ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// How many records the owner before this one may have had in hand when it died; 0: it let go of the partition alive.
+    pub suspects: u32,
+}
 
-/// Remembers marks. Answers to `open` and `append` come to the inbox, exactly one for each call, appends of one partition in
-/// the order that they were handed over.
+/// The outcome of opening a partition's marks, of a batch, or of a close.
+pub type MarksReady = (Ticket, Result<Readiness, MarkStoreError>);
+
+/// Remembers marks. Answers to `open`, `append` and `close` come to the inbox, exactly one for each call, appends of one partition
+/// in the order that they were handed over.
 pub trait MarkStore: Send + Sync {
     /// Makes a partition's marks ready; other partitions go on meanwhile.
     fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>);
@@ -126,19 +142,18 @@ pub trait MarkStore: Send + Sync {
         found: &mut Vec<Mark>,
     ) -> Result<(), MarkStoreError>;
 
-    /// Makes these marks durable. `append_time` is the broker's time of the newest record seen in the partition: marks expire by
-    /// it, never by the local clock.
+    /// Makes these marks durable. For a partition that is not open any more, what is appended is a deposed owner's: it becomes
+    /// known to the owner.
     fn append(
         &self,
         partition: &TopicPartition,
         entries: &[MarkEntry],
-        append_time: UnixMillis,
         ticket: Ticket,
         inbox: &Arc<Inbox<MarksReady>>,
     );
 
-    /// Lets go of a partition's marks. What was appended stays.
-    fn close(&self, partition: &TopicPartition);
+    /// Lets go of a partition's marks, alive; what was appended stays. The answer comes when the next owner can know it.
+    fn close(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>);
 }
 
 /// Why marks can't be read or written.
@@ -150,7 +165,7 @@ pub enum MarkStoreError {
     /// Nothing can be read now.
     #[error("marks can't be read: {0}")]
     Read(String),
-    /// The partition is not open.
+    /// The partition is not open, or its copy was set aside: it must be opened (again).
     #[error("the marks of {0} are not open")]
     NotOpen(TopicPartition),
 }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::clock::FakeClock;
 use super::faults::{Fate, Faults, Port};
 use crate::inbox::Wake;
-use crate::ports::{Clock, Fetched, RecordSource, SourceError};
+use crate::ports::{Acknowledged, Clock, Fetched, RecordSource, SourceError};
 use crate::record::{OutboundRecord, Record, RecordBuilder, TopicPartition};
 
 #[derive(Debug, Default)]
@@ -35,12 +35,27 @@ struct State {
 pub struct FakeLog {
     state: Mutex<State>,
     clock: FakeClock,
+    watchers: Mutex<BTreeMap<String, Watcher>>,
+}
+
+/// Sees each record of a topic at the moment that it is appended.
+pub struct Watcher(Box<dyn Fn(Partition, &Record) + Send>);
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").finish_non_exhaustive()
+    }
 }
 
 impl FakeLog {
     /// No topics yet; its clock begins at `begin`.
     pub fn new(begin: Instant) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), clock: FakeClock::new(begin, 0) })
+        Arc::new(Self { state: Mutex::default(), clock: FakeClock::new(begin, 0), watchers: Mutex::default() })
+    }
+
+    /// Shows each record that is appended to a topic to `watcher`.
+    pub fn watch(&self, topic: &Topic, watcher: impl Fn(Partition, &Record) + Send + 'static) {
+        self.watchers.lock().insert(topic.to_string(), Watcher(Box::new(watcher)));
     }
 
     /// Makes a topic, unless there is one.
@@ -51,7 +66,7 @@ impl FakeLog {
     }
 
     /// Appends a record; `None`: there is no such topic or partition.
-    pub fn append(&self, record: &OutboundRecord<'_>) -> Option<(Partition, Offset)> {
+    pub fn append(&self, record: &OutboundRecord<'_>) -> Option<Acknowledged> {
         let mut state = self.state.lock();
         let logs = state.topics.get_mut(record.topic.as_str())?;
         let by_key =
@@ -61,14 +76,20 @@ impl FakeLog {
             .map_or(by_key, |Partition(number)| usize::try_from(number).unwrap_or(usize::MAX));
         let log = logs.get_mut(partition)?;
         let offset = Offset(log.end);
-        let mut builder = RecordBuilder::new(offset, Some(self.clock.wall()), record.key, record.value, 256);
+        let append_time = self.clock.wall();
+        let mut builder = RecordBuilder::new(offset, Some(append_time), record.key, record.value, 256);
         for (name, value) in record.headers {
             builder.header(name, *value);
         }
-        log.records.push(builder.build());
+        let appended = builder.build();
+        log.records.push(appended.clone());
         log.end += 1;
         log.readers.iter().for_each(|(_, wake)| wake.wake());
-        Some((Partition(i32::try_from(partition).unwrap_or(0)), offset))
+        drop(state);
+        if let Some(watcher) = self.watchers.lock().get(record.topic.as_str()) {
+            (watcher.0)(Partition(i32::try_from(partition).unwrap_or(0)), &appended);
+        }
+        Some(Acknowledged { offset, append_time })
     }
 
     /// Leaves a gap, as compaction and transaction markers do.

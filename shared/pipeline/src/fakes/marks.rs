@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark};
 use tokio::time::Instant;
 
 use super::faults::{Fate, Faults, Port};
 use super::parcels::Parcels;
 use crate::inbox::Inbox;
-use crate::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use crate::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Readiness, Ticket};
 use crate::record::TopicPartition;
 
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ pub struct FakeMarks {
     open: Arc<Mutex<BTreeSet<TopicPartition>>>,
     pub(super) parcels: Parcels,
     looked_up: Mutex<usize>,
-    appended: Mutex<Vec<(usize, UnixMillis)>>,
+    appended: Mutex<Vec<usize>>,
 }
 
 impl FakeMarks {
@@ -82,8 +82,8 @@ impl FakeMarks {
         *self.looked_up.lock()
     }
 
-    /// Of each append: how many entries, and the append time.
-    pub fn appends(&self) -> Vec<(usize, UnixMillis)> {
+    /// Of each append: how many entries.
+    pub fn appends(&self) -> Vec<usize> {
         self.appended.lock().clone()
     }
 
@@ -104,7 +104,7 @@ impl MarkStore for FakeMarks {
         self.parcels.send(&format!("open {partition}"), wait, move || {
             let answer = if opens {
                 open.lock().insert(at);
-                Ok(())
+                Ok(Readiness::default())
             } else {
                 Err(MarkStoreError::Read("drawn".to_owned()))
             };
@@ -134,11 +134,10 @@ impl MarkStore for FakeMarks {
         &self,
         partition: &TopicPartition,
         entries: &[MarkEntry],
-        append_time: UnixMillis,
         ticket: Ticket,
         inbox: &Arc<Inbox<MarksReady>>,
     ) {
-        self.appended.lock().push((entries.len(), append_time));
+        self.appended.lock().push(entries.len());
         let (table, at, entries, inbox) =
             (self.table.clone(), partition.clone(), entries.to_vec(), inbox.clone());
         let (arrives, fails, wait) = match self.faults.fate(&Port::Append) {
@@ -151,12 +150,13 @@ impl MarkStore for FakeMarks {
             if arrives {
                 table.join(&at, &entries);
             }
-            let answer = if fails { Err(MarkStoreError::Write("drawn".to_owned())) } else { Ok(()) };
+            let answer = if fails { Err(MarkStoreError::Write("drawn".to_owned())) } else { Ok(Readiness::default()) };
             inbox.push((ticket, answer));
         });
     }
 
-    fn close(&self, partition: &TopicPartition) {
+    fn close(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
         self.open.lock().remove(partition);
+        inbox.push((ticket, Ok(Readiness::default())));
     }
 }

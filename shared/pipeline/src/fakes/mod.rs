@@ -7,6 +7,7 @@
 //! Reading order: [`faults`], [`log`], [`world`], [`node`].
 
 pub mod clock;
+pub mod copies;
 pub mod dice;
 pub mod events;
 pub mod faults;
@@ -20,6 +21,7 @@ pub mod publisher;
 pub mod world;
 
 pub use clock::FakeClock;
+pub use copies::{Disk, FakeReader, FakeTable};
 pub use dice::Dice;
 pub use events::{Event, FnRouter};
 pub use faults::{Fate, Faults, Port};

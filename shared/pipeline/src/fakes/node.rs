@@ -39,6 +39,11 @@ impl Life {
         self.id
     }
 
+    /// Whether it ended.
+    pub fn is_over(&self) -> bool {
+        *self.dead.borrow()
+    }
+
     /// Waits for its end.
     pub async fn ended(&self) {
         let mut dead = self.dead.subscribe();

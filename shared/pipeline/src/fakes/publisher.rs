@@ -9,7 +9,7 @@ use super::faults::{Fate, Faults, Port};
 use super::log::FakeLog;
 use super::parcels::Parcels;
 use crate::inbox::Inbox;
-use crate::ports::{Delivery, PublishError, RecordPublisher, Ticket};
+use crate::ports::{Acknowledged, Delivery, PublishError, RecordPublisher, Ticket};
 use crate::record::{OutboundHeader, OutboundRecord};
 
 /// The publisher of one node. Records of one partition keep their order; acknowledgements of different ones overtake each other.
@@ -43,7 +43,7 @@ impl Owned {
         }
     }
 
-    fn append_to(&self, log: &FakeLog) -> Result<(), PublishError> {
+    fn append_to(&self, log: &FakeLog) -> Result<Acknowledged, PublishError> {
         let headers: Vec<OutboundHeader<'_>> =
             self.headers.iter().map(|(name, value)| (name.as_slice(), value.as_deref())).collect();
         let record = OutboundRecord {
@@ -53,8 +53,7 @@ impl Owned {
             value: self.value.as_deref(),
             headers: &headers,
         };
-        let appended = log.append(&record);
-        appended.map(drop).ok_or_else(|| PublishError::Unavailable(format!("there is no {}", self.topic)))
+        log.append(&record).ok_or_else(|| PublishError::Unavailable(format!("there is no {}", self.topic)))
     }
 }
 
@@ -109,8 +108,9 @@ impl RecordPublisher for FakePublisher {
         let (log, inbox) = (self.log.clone(), inbox.clone());
         let lane = format!("{}/{:?}", record.topic, record.partition);
         self.parcels.send(&lane, wait, move || {
-            let appended = if arrives { owned.append_to(&log) } else { Ok(()) };
-            inbox.push((ticket, error.map_or(appended, Err)));
+            let appended = arrives.then(|| owned.append_to(&log));
+            let lost = || Err(PublishError::Unavailable("it did not arrive".to_owned()));
+            inbox.push((ticket, error.map_or_else(|| appended.unwrap_or_else(lost), Err)));
         });
         Ok(())
     }

@@ -212,11 +212,11 @@ impl JobStage {
                 continue;
             };
             match answer {
-                Ok(()) if partition.marks == Marks::Opening(ticket) => {
+                Ok(_) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
                     partition.trouble_over(slot, desk);
                 }
-                Ok(()) => Self::appended(slot, partition, desk),
+                Ok(_) => Self::appended(slot, partition, desk),
                 Err(error) => {
                     events::mark_error();
                     desk.trouble(slot, error.to_string());
@@ -272,7 +272,7 @@ impl JobStage {
         for (ticket, result) in acknowledged.drain(..) {
             let key = Key::of(ticket);
             match self.jobs.get_mut(key) {
-                Some(InHand { state: State::FollowingUp(_), .. }) => self.delivered(key, result, desk),
+                Some(InHand { state: State::FollowingUp(_), .. }) => self.delivered(key, result.map(drop), desk),
                 _ => events::fenced(),
             }
         }
@@ -318,13 +318,7 @@ impl JobStage {
                 continue;
             }
             let ticket = self.jobs.free_ticket();
-            self.ports.marks.append(
-                &partition.at,
-                &batch.entries,
-                partition.append_time,
-                ticket,
-                &self.marks_ready,
-            );
+            self.ports.marks.append(&partition.at, &batch.entries, ticket, &self.marks_ready);
             partition.append = Some(Append { ticket, batch, again_at: None, refused });
         }
     }
@@ -417,7 +411,8 @@ impl Stage for JobStage {
             self.stop_job(key);
         }
         if let Some(partition) = self.partitions.remove(&slot) {
-            self.ports.marks.close(&partition.at);
+            let ticket = self.jobs.free_ticket();
+            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
         }
     }
 }

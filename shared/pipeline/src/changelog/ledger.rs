@@ -1,0 +1,152 @@
+//! How far one partition is in its changelog.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tidegate_domain::CommitPosition;
+
+use super::ports::LocalCopy;
+use crate::inbox::Inbox;
+use crate::ports::{Acknowledged, MarkEntry, MarkStoreError, MarksReady, Readiness, Ticket};
+use crate::record::TopicPartition;
+
+/// Who waits for an answer.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) ticket: Ticket,
+    pub(super) inbox: Arc<Inbox<MarksReady>>,
+}
+
+impl Asker {
+    pub(super) fn answer(self, answer: Result<Readiness, MarkStoreError>) {
+        self.inbox.push((self.ticket, answer));
+    }
+}
+
+/// How far taking the partition over is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// The copy is being opened.
+    OpeningCopy,
+    /// `Opened` is on its way.
+    Announcing,
+    /// What the copy misses below `Opened` is being read.
+    Restoring(Acknowledged),
+    /// What a copy that was set aside had is being read again.
+    RestoringAgain,
+    /// Marks are answered.
+    Open,
+    /// It must be opened again.
+    Broken,
+}
+
+/// An own append that is acknowledged and not applied yet.
+#[derive(Debug)]
+pub(super) struct Acked {
+    pub(super) at: Acknowledged,
+    /// The prefix that was applied when it was handed over: anything below was another's.
+    pub(super) floor: CommitPosition,
+    pub(super) entries: Vec<MarkEntry>,
+    pub(super) asker: Asker,
+}
+
+/// What is to be done with the first of the acknowledged appends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// It is where the last one ended: apply it.
+    Apply,
+    /// Another's entries lie before it: read up to here first.
+    ReadUpTo(CommitPosition),
+    /// It was read with others' entries: it is applied.
+    Applied,
+    /// It lies below what is applied already: this is another log than the one that was read.
+    WentBack,
+}
+
+/// One partition.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    /// Told from those of the same partition before.
+    pub(super) life: u64,
+    pub(super) log: TopicPartition,
+    pub(super) stage: Stage,
+    /// `Opened` is in the log.
+    pub(super) announced: bool,
+    /// Who waits for it to be open.
+    pub(super) opening: Option<Asker>,
+    /// How far the copy goes: `None` where that is not known.
+    pub(super) copy: LocalCopy,
+    pub(super) acked: VecDeque<Acked>,
+    /// Own appends that are not acknowledged.
+    pub(super) on_their_way: usize,
+    /// A catch-up is under way.
+    pub(super) reading: bool,
+    /// It was asked where the log ends.
+    pub(super) checking: bool,
+}
+
+impl Ledger {
+    pub(super) fn new(life: u64, log: TopicPartition, opening: Asker) -> Self {
+        Self {
+            life,
+            log,
+            stage: Stage::OpeningCopy,
+            announced: false,
+            opening: Some(opening),
+            copy: LocalCopy::default(),
+            acked: VecDeque::new(),
+            on_their_way: 0,
+            reading: false,
+            checking: false,
+        }
+    }
+
+    /// The end of the prefix that is applied.
+    pub(super) fn applied(&self) -> CommitPosition {
+        self.copy.position.unwrap_or(CommitPosition(0))
+    }
+
+    /// What is to be done now; `None`: nothing, or it must wait.
+    pub(super) fn next(&self) -> Option<Next> {
+        if self.stage != Stage::Open || self.reading {
+            return None;
+        }
+        let Acked { at, floor, .. } = self.acked.front()?;
+        let (offset, applied) = (at.offset.0, self.applied().0);
+        Some(if offset == applied {
+            Next::Apply
+        } else if offset > applied {
+            Next::ReadUpTo(CommitPosition(offset))
+        } else if offset >= floor.0 {
+            Next::Applied
+        } else {
+            Next::WentBack
+        })
+    }
+
+    /// Whether it should be asked where the log ends: when nothing is on its way, nothing else would show a foreign append.
+    pub(super) fn is_idle(&self) -> bool {
+        self.stage == Stage::Open
+            && self.on_their_way == 0
+            && self.acked.is_empty()
+            && !self.reading
+            && !self.checking
+    }
+
+    /// It must be opened again: whoever waits is told.
+    pub(super) fn break_off(&mut self, error: &MarkStoreError) {
+        self.stage = Stage::Broken;
+        self.reading = false;
+        self.answer_all(error);
+        if let Some(asker) = self.opening.take() {
+            asker.answer(Err(error.clone()));
+        }
+    }
+
+    /// What is acknowledged can't be applied now: whoever waits for it is told, and appends it again.
+    pub(super) fn answer_all(&mut self, error: &MarkStoreError) {
+        for Acked { asker, .. } in self.acked.drain(..) {
+            asker.answer(Err(error.clone()));
+        }
+    }
+}
