@@ -103,23 +103,17 @@ async fn what_is_concluded_from_a_mark_on_its_way_is_settled_after_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn marks_go_in_batches_and_tell_the_brokers_time() {
+async fn marks_go_in_batches() {
     let world = World::new(1, 1);
     let node = worker(&world, |_, _| DONE);
     tokio::time::sleep(SECOND).await;
-    node.parts.clock.jump(1_000_000);
     for n in 0..1000 {
         world.emit_job(&Event::new("c", &n.to_string(), "x"));
     }
     tokio::time::sleep(SECOND).await;
     let appends = node.parts.marks.appends();
-    assert_eq!(
-        (appends.iter().map(|(entries, _)| entries).sum::<usize>(), committed(&world, 0)),
-        (1000, 1000)
-    );
+    assert_eq!((appends.iter().sum::<usize>(), committed(&world, 0)), (1000, 1000));
     assert!(appends.len() <= 10, "{} batches", appends.len());
-    let broker = world.records(&world.names.jobs(TIER)).last().unwrap().timestamp().unwrap();
-    assert!(appends.iter().all(|&(_, at)| at == broker), "{appends:?}");
 }
 
 #[tokio::test(start_paused = true)]

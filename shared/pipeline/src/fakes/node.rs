@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
+use super::copies::FakeTable;
 use super::faults::Faults;
 use super::log::FakeLog;
 use super::marks::FakeMarks;
@@ -91,8 +92,10 @@ pub struct Parts {
     pub clock: Arc<FakeClock>,
     /// Its publisher.
     pub publisher: Arc<FakePublisher>,
-    /// Its marks.
+    /// Its marks, where they are durable by themselves.
     pub marks: Arc<FakeMarks>,
+    /// The copy of its marks, where they are in the changelog, and the task that follows that.
+    pub table: Option<(Arc<FakeTable>, Arc<JoinHandle<()>>)>,
     /// Its faults.
     pub faults: Faults,
     /// Whether it lives.
@@ -209,6 +212,11 @@ impl Node {
         if on_their_way == OnTheirWay::Lost {
             self.parts.publisher.parcels.lose_all();
             self.parts.marks.parcels.lose_all();
+        }
+        if let Some((table, changelog)) = &self.parts.table {
+            changelog.abort();
+            table.parcels.lose_all();
+            table.disk.lose_unflushed();
         }
         self.task.abort();
         let ended = self.task.await;

@@ -10,6 +10,7 @@ use tidegate_domain::{Ladder, Offset, Partition, Topic};
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
+use super::copies::{Disk, FakeReader, FakeTable};
 use super::dice::Dice;
 use super::events::{EVENT_ID, Event, FnRouter, partition_of};
 use super::faults::Faults;
@@ -19,17 +20,21 @@ use super::marks::{FakeMarks, MarkTable};
 use super::node::{Life, Node, Parts};
 use super::offsets::GroupOffsets;
 use super::publisher::FakePublisher;
+use crate::changelog::format::{self, Entry};
+use crate::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use crate::delay::{DelaySettings, DelayStage};
 use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
 use crate::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering as LaneOrder, Ports};
 use crate::names::Names;
-use crate::ports::Handler;
+use crate::ports::{Handler, MarkStore};
 use crate::record::{OutboundRecord, Record, TopicPartition};
 use crate::shard::ShardSettings;
 use crate::stage::Stage;
 
+/// How often workers of a world ask where an idle changelog ends.
+pub const IDLE_CHECK: Duration = Duration::from_secs(3);
 /// The tier of a world's jobs.
 pub const TIER: &str = "default";
 
@@ -77,14 +82,25 @@ impl World {
             ids: AtomicU64::new(1),
         };
         let count = usize::try_from(partitions).unwrap_or(1);
-        for topic in [world.source(), world.names.jobs(TIER)] {
+        for topic in [world.source(), world.names.jobs(TIER), world.names.marks(TIER)] {
             world.log.create(&topic, count);
         }
+        world.follow_the_changelog();
         for &delay in world.ladder.delays() {
             world.log.create(&world.names.delay(TIER, delay), count);
         }
         world.log.create(&world.names.dlq(), 1);
         world
+    }
+
+    /// What is appended to the changelog is remembered at that moment: what any owner knows, it knows later.
+    fn follow_the_changelog(&self) {
+        let (marks, jobs) = (self.marks.clone(), self.names.jobs(TIER));
+        self.log.watch(&self.names.marks(TIER), move |partition, record| {
+            if let Ok((_, Entry::Marks(entries))) = format::read(record.value().unwrap_or_default()) {
+                marks.join(&TopicPartition { topic: jobs.clone(), partition }, &entries);
+            }
+        });
     }
 
     /// The source topic.
@@ -177,6 +193,7 @@ impl World {
             clock: Arc::new(FakeClock::new(self.began, seed)),
             publisher: Arc::new(FakePublisher::new(self.log.clone(), faults.clone())),
             marks: Arc::new(FakeMarks::new(self.marks.clone(), faults.clone())),
+            table: None,
             faults,
             life,
             wake: Wake::default(),
@@ -188,14 +205,60 @@ impl World {
         Node::start(parts, self.shard, stage, (self.log.clone(), self.group(group), self.epochs.clone()))
     }
 
-    /// Starts a worker of these classes; one script decides for all of them.
+    /// A disk for a machine.
+    pub fn disk(&self) -> Disk {
+        Disk::new(self.dice.lock().fork())
+    }
+
+    /// Starts a worker of these classes, whose marks are in the changelog, with a copy on this disk.
+    pub fn worker_with_changelog(
+        &self,
+        disk: &Disk,
+        classes: Vec<Class>,
+        concurrency: usize,
+        script: Script,
+    ) -> Node {
+        let mut parts = self.parts();
+        let table =
+            Arc::new(FakeTable::new(disk.clone(), parts.faults.clone(), parts.life.clone()));
+        let reader =
+            FakeReader { log: self.log.clone(), table: table.clone(), faults: parts.faults.clone() };
+        let ports = ChangelogPorts {
+            publisher: parts.publisher.clone(),
+            table: table.clone(),
+            reader: Arc::new(reader),
+        };
+        let settings = ChangelogSettings {
+            opener: OpenerId(u128::from(parts.life.id()).to_be_bytes()),
+            window: u32::try_from(self.shard.window_records).unwrap_or(u32::MAX),
+            topics: [(self.names.jobs(TIER), self.names.marks(TIER))].into_iter().collect(),
+            idle_check: IDLE_CHECK,
+        };
+        let (changelog, task) = Changelog::new(ports, settings);
+        parts.table = Some((table, Arc::new(tokio::spawn(task))));
+        self.worker_over(parts, Arc::new(changelog), classes, concurrency, script)
+    }
+
+    /// Starts a worker of these classes; one script decides for all of them. Its marks are durable by themselves.
     pub fn worker(&self, classes: Vec<Class>, concurrency: usize, script: Script) -> Node {
         let parts = self.parts();
+        let marks = parts.marks.clone();
+        self.worker_over(parts, marks, classes, concurrency, script)
+    }
+
+    fn worker_over(
+        &self,
+        parts: Parts,
+        marks: Arc<dyn MarkStore>,
+        classes: Vec<Class>,
+        concurrency: usize,
+        script: Script,
+    ) -> Node {
         let (runs, clock, life) = (self.runs.clone(), parts.clock.clone(), parts.life.clone());
         let handler: Arc<dyn Handler> = Arc::new(ScriptedHandler { runs, clock, life, script });
         let ports = Ports {
             publisher: parts.publisher.clone(),
-            marks: parts.marks.clone(),
+            marks,
             handlers: vec![handler; classes.len()],
             clock: parts.clock.clone(),
             runtime: tokio::runtime::Handle::current(),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use tidegate_domain::{IdempotencyKey, Mark, Offset, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, Offset};
 use tokio::time::Instant;
 
 use super::lanes::Lanes;
@@ -76,8 +76,6 @@ pub(super) struct Partition {
     /// Copies that could not be handed over or were not acknowledged: until they are, nothing is handed out.
     pub(super) publish_failures: usize,
     pub(super) draining: bool,
-    /// The newest record's timestamp: the broker's clock, by which marks expire.
-    pub(super) append_time: UnixMillis,
 }
 
 impl Partition {
@@ -96,7 +94,6 @@ impl Partition {
             publishing: 0,
             publish_failures: 0,
             draining: false,
-            append_time: UnixMillis(0),
         }
     }
 

@@ -174,9 +174,6 @@ impl JobStage {
 
     fn take_in(&mut self, slot: Slot, record: Record, desk: &mut Desk) {
         let Some(partition) = self.partitions.get_mut(&slot) else { return };
-        if let Some(timestamp) = record.timestamp() {
-            partition.append_time = partition.append_time.max(timestamp);
-        }
         match Job::read(record, &partition.at, |name| self.class_ids.get(name).copied()) {
             Ok(job) => self.queue(slot, job),
             Err((record, error)) => self.refuse(slot, record, &error, desk),
