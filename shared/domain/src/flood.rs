@@ -55,7 +55,8 @@ impl Runs {
         self.done + self.failed
     }
 
-    fn add(&mut self, other: Self) {
+    /// These and those.
+    pub fn add(&mut self, other: Self) {
         self.done += other.done;
         self.failed += other.failed;
     }
