@@ -12,9 +12,7 @@ use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Publisher, SystemClock};
 use tidegate_pipeline::events::ClassMetrics;
-use tidegate_pipeline::jobs::{
-    Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports,
-};
+use tidegate_pipeline::jobs::{Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports};
 use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};

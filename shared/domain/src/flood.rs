@@ -111,25 +111,16 @@ pub struct FloodGuard {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// When it healed last, and how long it would have waited for the next probe.
-    Closed(Option<(Duration, Duration)>),
-    Parked {
-        since: Duration,
-        probe_at: Duration,
-        pause: Duration,
-    },
-    Probing {
-        since: Duration,
-        probe_at: Duration,
-        pause: Duration,
-    },
+    Closed,
+    Parked { since: Duration, probe_at: Duration, pause: Duration },
+    Probing { since: Duration, probe_at: Duration, pause: Duration },
 }
 
 impl FloodGuard {
     /// A guard that lets everything pass until it knows better.
     pub fn new(limits: FloodLimits) -> Self {
         let window = Window::new(limits.within);
-        Self { limits, generation: Generation::default(), window, state: State::Closed(None) }
+        Self { limits, generation: Generation::default(), window, state: State::Closed }
     }
 
     /// Which time this is; it changes whenever the class is parked.
@@ -140,7 +131,7 @@ impl FloodGuard {
     /// Whether jobs may run.
     pub fn outlook(&self) -> Outlook {
         match self.state {
-            State::Closed(_) => Outlook::Closed,
+            State::Closed => Outlook::Closed,
             State::Parked { probe_at, .. } => Outlook::ProbeAt(probe_at),
             State::Probing { .. } => Outlook::Probing,
         }
@@ -148,8 +139,7 @@ impl FloodGuard {
 
     /// Counts runs that began in `generation`. When they lead to parking: what was counted in the window, with them.
     pub fn note(&mut self, generation: Generation, runs: Runs, now: Duration) -> Option<Runs> {
-        let State::Closed(healed) = self.state else { return None };
-        if generation != self.generation {
+        if self.state != State::Closed || generation != self.generation {
             return None;
         }
         let counted = self.window.add(runs, now);
@@ -159,9 +149,7 @@ impl FloodGuard {
         }
         self.generation.0 += 1;
         self.window = Window::new(self.limits.within);
-        // Healed a moment ago, and failing again: it must not cost a flood of attempts each time.
-        let soon = healed.filter(|(at, _)| now.saturating_sub(*at) < self.limits.within);
-        let pause = soon.map_or(self.limits.probe_after, |(_, pause)| pause).min(self.limits.probe_at_most);
+        let pause = self.limits.probe_after;
         self.state = State::Parked { since: now, probe_at: now.saturating_add(pause), pause };
         Some(counted)
     }
@@ -182,10 +170,11 @@ impl FloodGuard {
         let State::Probing { since, pause, .. } = self.state else { return None };
         let longest = self.limits.probe_at_most;
         let longer = pause.saturating_mul(2).min(longest);
-        let parked = |wait: Duration, pause| State::Parked { since, probe_at: now.saturating_add(wait), pause };
+        let parked =
+            |wait: Duration, pause| State::Parked { since, probe_at: now.saturating_add(wait), pause };
         match finding {
             Finding::Heals => {
-                self.state = State::Closed(Some((now, longer)));
+                self.state = State::Closed;
                 return Some(now.saturating_sub(since));
             }
             Finding::Fails(asked) => {

@@ -220,7 +220,8 @@ impl std::fmt::Debug for GuardMetrics {
 impl GuardMetrics {
     /// The handles of a class.
     pub fn of(class: &str) -> Self {
-        let probes = |outcome: &'static str| counter!(PROBES, "class" => class.to_owned(), "outcome" => outcome);
+        let probes =
+            |outcome: &'static str| counter!(PROBES, "class" => class.to_owned(), "outcome" => outcome);
         let parked = gauge!(CLASS_PARKED, "class" => class.to_owned());
         parked.set(0.0);
         Self { parked, healed: probes("healed"), failed: probes("failed"), nothing: probes("nothing") }

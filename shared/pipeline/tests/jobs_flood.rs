@@ -46,7 +46,11 @@ impl Dependency {
     }
 
     /// Fails class `c` by `failure` while it is away; every run of it takes so long.
-    fn script(&self, took: Duration, failure: Outcome) -> impl Fn(&Job, usize) -> Reply + Send + Sync + 'static {
+    fn script(
+        &self,
+        took: Duration,
+        failure: Outcome,
+    ) -> impl Fn(&Job, usize) -> Reply + Send + Sync + 'static {
         let this = self.clone();
         move |job, _| match job.header().is_ok_and(|header| header.class == "d") || this.answers() {
             true => DONE,
@@ -211,12 +215,16 @@ async fn parked_records_hold_half_of_the_window_and_the_oldest_climb_without_usi
         let step = world.marks.get(&world.jobs_partition(0), &header.key).step.unwrap();
         assert_eq!((step.hop, step.phase), (Hop(1), Phase::Scheduled));
     }
-    let dues: BTreeSet<_> = longest_topic(&world).iter().map(|record| job_header(record).unwrap().due).collect();
+    let dues: BTreeSet<_> =
+        longest_topic(&world).iter().map(|record| job_header(record).unwrap().due).collect();
     assert!(dues.len() > 20, "each has a wait of its own");
     // What holds the window must go for others to pass, however few of them are parked.
     emit(&world, "d", 100);
     tokio::time::sleep(SECOND / 4).await;
-    assert_eq!((done(&runs_of(&world, "d")).len(), longest_topic(&world).len(), committed(&world)), (100, 40, 144));
+    assert_eq!(
+        (done(&runs_of(&world, "d")).len(), longest_topic(&world).len(), committed(&world)),
+        (100, 40, 144)
+    );
     // Nothing is left to be tried: the next one that comes is.
     dependency.is_back();
     tokio::time::sleep(60 * SECOND).await;
@@ -319,7 +327,9 @@ async fn a_revoke_waits_for_nothing_that_is_parked_and_the_next_owner_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn the_shards_of_a_process_share_one_probe_and_all_go_on_when_it_is_answered() {
-    let world = World::new(1, 2);
+    let mut world = World::new(1, 2);
+    // No tick of another kind makes a shard look.
+    world.shard.commit_interval = 600 * SECOND;
     let (class, dependency) = (guarded(&world), Dependency::default());
     let script = || dependency.script(SECOND / 2, away());
     let _nodes = [0, 1].map(|number| worker(&world, &class, &[number], script()));
@@ -332,7 +342,31 @@ async fn the_shards_of_a_process_share_one_probe_and_all_go_on_when_it_is_answer
     }
     dependency.is_back();
     tokio::time::sleep(5 * SECOND).await;
-    assert_eq!(done(&runs_of(&world, "c")).len() + 20 + probes.len(), 100);
+    let runs = runs_of(&world, "c");
+    assert_eq!(done(&runs).len() + 20 + probes.len(), 100);
+    let healed = runs.iter().filter_map(|run| run.ended.as_ref()).map(|(ended, _)| *ended).max().unwrap();
+    let first = runs[20 + probes.len()].began;
+    assert!(healed - first < 10 * MILLI, "both at once: {:?}", healed - first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_that_began_before_the_class_was_parked_do_not_park_it_again_after_it_healed() {
+    let world = World::new(1, 1);
+    let class = guarded(&world);
+    let slow = |number: u64| Reply::After(if number > 4 { 5 * SECOND } else { 5 * MILLI }, away());
+    let _node = worker(&world, &class, &[0], move |job, _| {
+        let number = job.header().map_or(0, |header| header.offset.0.unsigned_abs());
+        if number > 10 { DONE } else { slow(number) }
+    });
+    emit(&world, "c", 11);
+    tokio::time::sleep(2 * SECOND).await;
+    world.emit_job(&Event::new("c", "of now", "x"));
+    tokio::time::sleep(10 * SECOND).await;
+    let failed = runs_of(&world, "c")
+        .iter()
+        .filter(|run| run.ended.as_ref().unwrap().1 != End::Answered(Outcome::Done))
+        .count();
+    assert_eq!((class.guard.times_parked(), class.guard.is_parked(), failed), (1, false, 10));
 }
 
 #[tokio::test(start_paused = true)]

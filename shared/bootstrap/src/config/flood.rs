@@ -38,7 +38,8 @@ impl Flood {
         let within = section.or("within", seconds(10), values::duration_within(window));
         let waits = Duration::from_millis(10)..=seconds(60 * 60);
         let probe_after = section.or("probe_after", seconds(1), values::duration_within(waits.clone()));
-        let probe_at_most = section.or("probe_at_most", seconds(30).max(probe_after), values::duration_within(waits));
+        let probe_at_most =
+            section.or("probe_at_most", seconds(30).max(probe_after), values::duration_within(waits));
         if probe_at_most < probe_after {
             let wrong = format!("{} is less than probe_after = {}", exact(probe_at_most), exact(probe_after));
             section.problem("probe_at_most", wrong, "raise it, or lower probe_after");

@@ -23,7 +23,9 @@ use crate::delay::{DelaySettings, DelayStage};
 use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
-use crate::jobs::{Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports};
+use crate::jobs::{
+    Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
+};
 use crate::names::Names;
 use crate::ports::Handler;
 use crate::record::{OutboundRecord, Record, TopicPartition};

@@ -165,7 +165,8 @@ impl JobStage {
     /// Lets parked jobs go on: all of a class that healed, one of a class that may be probed, and those whose place the window
     /// needs. True when any may be handed out.
     pub(super) fn see_to_parked(&mut self, desk: &mut Desk) -> bool {
-        let classes: BTreeSet<ClassId> = self.partitions.values().flat_map(|p| p.parked.0.keys().copied()).collect();
+        let classes: BTreeSet<ClassId> =
+            self.partitions.values().flat_map(|p| p.parked.0.keys().copied()).collect();
         let mut went_on = false;
         for class in classes {
             match self.class(class).guard.outlook() {
