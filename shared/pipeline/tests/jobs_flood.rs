@@ -185,6 +185,23 @@ async fn a_probe_that_fails_has_used_its_attempt_as_any_run_has() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jobs_that_fail_by_themselves_do_not_keep_their_class_parked() {
+    let world = World::new(1, 1);
+    let class = guarded(&world);
+    // The first of all: after a restart the jobs that were done are skipped, and what failed stands together.
+    let _node = worker(&world, &class, &[0], |job, _| {
+        let number = job.header().map_or(0, |header| header.offset.0);
+        if number <= 24 { Reply::Now(away()) } else { DONE }
+    });
+    emit(&world, "c", 224);
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(class.guard.is_parked());
+    // Each time that it heals, four of them park it again; one after the other they would take more than a minute.
+    tokio::time::sleep(10 * SECOND).await;
+    assert_eq!((done(&runs_of(&world, "c")).len(), class.guard.is_parked()), (200, false));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refusal_is_an_answer_too() {
     let world = World::new(1, 1);
     let class = guarded(&world);

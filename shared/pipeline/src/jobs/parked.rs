@@ -63,17 +63,26 @@ impl Parked {
         self.0.entry(class).or_default().insert(place, key);
     }
 
-    fn oldest(&self, class: ClassId) -> Option<(Taken, Key)> {
-        self.0.get(&class)?.first_key_value().map(|(place, key)| (*place, *key))
+    fn oldest(&self, class: ClassId) -> Option<Taken> {
+        self.0.get(&class)?.keys().next().copied()
     }
 
-    fn take_oldest(&mut self, class: ClassId) -> Option<Key> {
+    fn count(&self, class: ClassId) -> usize {
+        self.0.get(&class).map_or(0, BTreeMap::len)
+    }
+
+    fn take_nth(&mut self, class: ClassId, n: usize) -> Option<Key> {
+        let place = *self.0.get(&class)?.keys().nth(n)?;
+        self.take(class, place)
+    }
+
+    fn take(&mut self, class: ClassId, place: Taken) -> Option<Key> {
         let of_class = self.0.get_mut(&class)?;
-        let (_, key) = of_class.pop_first()?;
+        let key = of_class.remove(&place);
         if of_class.is_empty() {
             self.0.remove(&class);
         }
-        Some(key)
+        key
     }
 
     fn take_class(&mut self, class: ClassId) -> BTreeMap<Taken, Key> {
@@ -202,14 +211,19 @@ impl JobStage {
         }
     }
 
-    /// Makes one parked job the next to be handed out. It becomes the probe if no other shard is faster.
+    /// Makes one parked job the next to be handed out. It becomes the probe if no other shard is faster. Any of them, not the
+    /// oldest: jobs that fail by themselves may stand together, and would be tried one after the other.
     fn offer_probe(&mut self, class: ClassId) -> bool {
+        let ours = || self.partitions.values().filter(|partition| partition.goes_on());
+        let count: usize = ours().map(|partition| partition.parked.count(class)).sum();
+        let mut drawn = (self.ports.clock.draw() * count as f64) as usize;
         for partition in self.partitions.values_mut().filter(|partition| partition.goes_on()) {
-            if let Some(key) = partition.parked.take_oldest(class) {
+            if let Some(key) = partition.parked.take_nth(class, drawn) {
                 partition.ready.push_front(key);
                 self.unparked(key);
                 return true;
             }
+            drawn -= partition.parked.count(class);
         }
         false
     }
@@ -232,10 +246,10 @@ impl JobStage {
         let classes = &self.settings.classes;
         let partition = self.partitions.get_mut(&slot).filter(|partition| partition.goes_on())?;
         let may_climb = partition.parked.0.keys().filter(|class| classes[class.0].ordering == Ordering::None);
-        let oldest = may_climb.filter_map(|&class| Some((partition.parked.oldest(class)?.0, class))).min();
+        let oldest = may_climb.filter_map(|&class| Some((partition.parked.oldest(class)?, class))).min();
         let (place, class) = oldest?;
         let must = self.settings.parked.is_exceeded(place, partition.taken);
-        if must { partition.parked.take_oldest(class) } else { None }
+        if must { partition.parked.take(class, place) } else { None }
     }
 
     fn longest_wait(&self, key: Key, desk: &Desk) -> Wait {
