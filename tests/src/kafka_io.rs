@@ -206,7 +206,8 @@ impl Client {
     pub fn committed(&self, group: &str, topic: &str) -> BTreeMap<i32, Option<i64>> {
         let consumer = self.consumer_of(group);
         let partitions = count_partitions(&consumer, topic);
-        committed(&consumer, topic, partitions).expect("the group's coordinator answers")
+        let answer = || committed(&consumer, topic, partitions).ok();
+        look_until(PATIENCE, answer).expect("the group's coordinator answers")
     }
 
     /// How many offsets the group is behind the ends of the topic's partitions. Without a commit it is behind by all.
@@ -214,7 +215,8 @@ impl Client {
     pub fn lag(&self, group: &str, topic: &str) -> i64 {
         let consumer = self.consumer_of(group);
         let partitions = count_partitions(&consumer, topic);
-        lag(&consumer, topic, partitions).expect("the group's coordinator answers")
+        look_until(PATIENCE, || lag(&consumer, topic, partitions).ok())
+            .expect("the group's coordinator answers")
     }
 
     /// Waits until the group has committed all that the topic holds.

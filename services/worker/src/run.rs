@@ -7,11 +7,12 @@ use tidegate_bootstrap::config::{
     Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier,
     TierName,
 };
+use tidegate_domain::flood::FloodLimits;
 use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Publisher, SystemClock};
 use tidegate_pipeline::events::ClassMetrics;
-use tidegate_pipeline::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering, Ports};
+use tidegate_pipeline::jobs::{Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports};
 use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
@@ -81,11 +82,13 @@ async fn run_tier(
     let config = &process.config;
     let names = wiring::names(config);
     let shards = config.consume.shards.get();
+    let shard = wiring::shard(config, tier.window_records.get(), wiring::bytes(tier.window_bytes));
     let settings = JobSettings {
         names: names.clone(),
         classes,
         concurrency: tier.concurrency.get().div_ceil(shards),
         belief: wiring::ladder(config)?.belief(),
+        parked: ParkedShare::half_of(&shard),
     };
     let member = Member {
         name: format!("worker {name}"),
@@ -96,7 +99,7 @@ async fn run_tier(
             drain_deadline: config.consume.drain_deadline,
         },
         shards,
-        settings: wiring::shard(config, tier.window_records.get(), wiring::bytes(tier.window_bytes)),
+        settings: shard,
         shutdown_deadline: config.consume.shutdown_deadline,
     };
     let make = move |wake: &tidegate_pipeline::Wake| JobStage::new(ports.clone(), settings.clone(), wake);
@@ -120,10 +123,27 @@ fn classes(config: &Config, served: &[&Configured]) -> Result<Arc<[Class]>, Serv
                 OnConflict::Skip => Conflicts::Skip,
                 OnConflict::DeadLetter => Conflicts::DeadLetter,
             },
+            guard: guard(class),
             metrics: ClassMetrics::of(class.name.as_str(), class.tier.as_str()),
         })
     };
     served.iter().map(class).collect()
+}
+
+/// One for all shards of the process.
+fn guard(class: &Configured) -> Guard {
+    let flood = &class.flood;
+    if !flood.enabled {
+        return Guard::default();
+    }
+    let limits = FloodLimits {
+        failures: flood.failures,
+        of: flood.of.get().into(),
+        within: flood.within,
+        probe_after: flood.probe_after,
+        probe_at_most: flood.probe_at_most,
+    };
+    Guard::new(class.name.as_str(), limits)
 }
 
 /// One handler for each class, in the order of the classes.

@@ -155,6 +155,12 @@ impl Ladder {
         self.wait(now, wait, attempt)
     }
 
+    /// The longest wait that one delay topic carries, and that uses no attempt.
+    pub fn longest(&self, attempt: Attempt, now: UnixMillis, draw: f64) -> Wait {
+        let rung = self.delays[self.delays.len() - 1];
+        Wait { rung, due: now.after(round_up(self.spread(rung, draw))), attempt }
+    }
+
     /// The time that a failed attempt waits when it is tried again in place.
     pub fn in_place(&self, attempt: Attempt, failure: &Failure, draw: f64) -> Duration {
         let wait = self.spread(self.rung(attempt), draw);

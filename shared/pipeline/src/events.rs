@@ -8,12 +8,13 @@ use metrics::{
     Counter, Gauge, Histogram, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
     histogram,
 };
+use tidegate_domain::flood::Finding;
 use tidegate_domain::mark::Skip;
 use tidegate_domain::{CommitPosition, FailureKind, PartitionWatermark};
 
 use crate::record::TopicPartition;
 
-/// Jobs that left a worker, by class, tier and outcome (`done`, `scheduled`, `snoozed`, `dead`, `skipped`).
+/// Jobs that left a worker, by class, tier and outcome (`done`, `scheduled`, `snoozed`, `climbed`, `dead`, `skipped`).
 pub const JOBS: &str = "tidegate_jobs_total";
 /// From a job's due time to the start of its handler: back-off is no wait.
 pub const JOB_WAIT: &str = "tidegate_job_wait_seconds";
@@ -23,6 +24,12 @@ pub const JOB_PROCESSING: &str = "tidegate_job_processing_seconds";
 pub const JOBS_IN_FLIGHT: &str = "tidegate_jobs_in_flight";
 /// Attempts that failed, by class, tier and kind.
 pub const JOB_FAILURES: &str = "tidegate_job_failures_total";
+/// Whether a class is parked because it fails altogether: 1 or 0.
+pub const CLASS_PARKED: &str = "tidegate_class_parked";
+/// Jobs of parked classes at the heads of their lanes, by class and tier.
+pub const PARKED_RECORDS: &str = "tidegate_parked_records";
+/// Probes of parked classes, by class and what they found out (`healed`, `failed`, `nothing`).
+pub const PROBES: &str = "tidegate_probes_total";
 /// Handlers cancelled at their class's time limit.
 pub const JOB_OVERRUNS: &str = "tidegate_job_overruns_total";
 /// Records that needed no run, by class, tier and verdict.
@@ -73,6 +80,9 @@ pub fn describe() {
     describe_histogram!(JOB_PROCESSING, Unit::Seconds, "how long handlers ran");
     describe_gauge!(JOBS_IN_FLIGHT, "handlers that run now");
     describe_counter!(JOB_FAILURES, "failed attempts, by kind");
+    describe_gauge!(CLASS_PARKED, "1 while the class is parked because it fails altogether");
+    describe_gauge!(PARKED_RECORDS, "jobs of parked classes that wait at the heads of their lanes");
+    describe_counter!(PROBES, "probes of parked classes, by what they found out");
     describe_counter!(JOB_OVERRUNS, "handlers cancelled at their time limit");
     describe_counter!(DUPLICATES, "records that needed no run, by verdict");
     describe_counter!(ORPHANED, "jobs run although a mark promised a later copy");
@@ -116,6 +126,8 @@ pub struct ClassMetrics {
     pub scheduled: Counter,
     /// Jobs that asked to run later.
     pub snoozed: Counter,
+    /// Jobs whose copy waits in the longest delay topic, because their class is parked.
+    pub climbed: Counter,
     /// Jobs dead-lettered.
     pub dead: Counter,
     /// Jobs that needed no run.
@@ -126,6 +138,8 @@ pub struct ClassMetrics {
     pub processing: Histogram,
     /// Running now.
     pub in_flight: Gauge,
+    /// Parked now, at the head of their lanes.
+    pub parked: Gauge,
     /// Cancelled at the time limit.
     pub overruns: Counter,
     /// Run although a later copy was promised.
@@ -154,11 +168,13 @@ impl ClassMetrics {
             done: jobs("done"),
             scheduled: jobs("scheduled"),
             snoozed: jobs("snoozed"),
+            climbed: jobs("climbed"),
             dead: jobs("dead"),
             skipped: jobs("skipped"),
             wait: histogram!(JOB_WAIT, &labels()),
             processing: histogram!(JOB_PROCESSING, &labels()),
             in_flight: gauge!(JOBS_IN_FLIGHT, &labels()),
+            parked: gauge!(PARKED_RECORDS, &labels()),
             overruns: counter!(JOB_OVERRUNS, &labels()),
             orphaned: counter!(ORPHANED, &labels()),
             failures: FailureKind::ALL.map(failures),
@@ -185,6 +201,42 @@ impl ClassMetrics {
         let place = skip.and_then(|skip| SKIPS.iter().position(|&s| s == skip)).unwrap_or(SKIPS.len());
         self.duplicates[place].increment(1);
         self.skipped.increment(1);
+    }
+}
+
+/// What is measured of the flood guard of a class.
+#[derive(Clone)]
+pub struct GuardMetrics {
+    /// Whether it is parked.
+    pub parked: Gauge,
+    healed: Counter,
+    failed: Counter,
+    nothing: Counter,
+}
+
+impl std::fmt::Debug for GuardMetrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GuardMetrics").finish_non_exhaustive()
+    }
+}
+
+impl GuardMetrics {
+    /// The handles of a class.
+    pub fn of(class: &str) -> Self {
+        let probes =
+            |outcome: &'static str| counter!(PROBES, "class" => class.to_owned(), "outcome" => outcome);
+        let parked = gauge!(CLASS_PARKED, "class" => class.to_owned());
+        parked.set(0.0);
+        Self { parked, healed: probes("healed"), failed: probes("failed"), nothing: probes("nothing") }
+    }
+
+    /// Counts a probe.
+    pub fn probed(&self, finding: Finding) {
+        match finding {
+            Finding::Heals => self.healed.increment(1),
+            Finding::Fails(_) => self.failed.increment(1),
+            Finding::Nothing => self.nothing.increment(1),
+        }
     }
 }
 

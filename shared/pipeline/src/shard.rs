@@ -439,13 +439,16 @@ impl<S: Stage> Shard<S> {
             // The first end that a client knows may be one that it remembers from an earlier assignment.
             let is_new = assignment.watermark.last_delivered().is_none()
                 && now.duration_since(assignment.assigned_at) < END_IS_OLD;
-            if std::mem::take(&mut assignment.moved) || is_new || assignment.stands_since.1.is_none() {
+            let full = assignment.watermark.held() >= self.settings.window_records
+                || assignment.window_bytes >= self.settings.window_bytes;
+            let on_purpose = (self.stage.holds_on_purpose() && !self.stage.wants(slot))
+                || (full && self.stage.explains_standstill(slot));
+            let moved = std::mem::take(&mut assignment.moved);
+            if moved || is_new || on_purpose || assignment.stands_since.1.is_none() {
                 assignment.stands_since = (now, end);
             }
             let (since, end_then) = assignment.stands_since;
-            let on_purpose = self.stage.holds_on_purpose() && !self.stage.wants(slot);
-            let stalled =
-                end > end_then && now.duration_since(since) > self.settings.stall_after && !on_purpose;
+            let stalled = end > end_then && now.duration_since(since) > self.settings.stall_after;
             let seconds = self.settings.stall_after.as_secs();
             assignment.stalled =
                 stalled.then(|| format!("no progress for more than {seconds} s although records wait"));

@@ -31,6 +31,12 @@ pub trait Stage {
         false
     }
 
+    /// Whether all that this partition could go on with waits on purpose: when its window is full of it, that it stands still is no
+    /// sign of trouble.
+    fn explains_standstill(&self, _slot: Slot) -> bool {
+        false
+    }
+
     /// Starts nothing new for this partition. What runs may end.
     fn drain(&mut self, slot: Slot, desk: &mut Desk);
 

@@ -3,5 +3,6 @@
 
 mod answers;
 mod duplicates;
+mod flood;
 mod handlers;
 mod order;

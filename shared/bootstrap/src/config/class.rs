@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::class_key::{KeySource, KeyWindow};
+use super::flood::Flood;
 use super::handler::Handler;
 use super::names::{ClassName, FieldPath, KeyScope, RecordName, TierName, TopicName};
 use super::reader::Section;
@@ -58,6 +59,8 @@ pub struct Class {
     pub on_conflict: OnConflict,
     /// The waits between attempts: some of `retry.ladder`. Default: all of them.
     pub ladder: Vec<Rung>,
+    /// When the class is parked because nearly all of its jobs fail.
+    pub flood: Flood,
     /// What runs the jobs. Required.
     pub handler: Handler,
 }
@@ -113,6 +116,7 @@ impl Class {
         let max_age = section.optional("max_age", values::duration);
         let conflicts = [("skip", OnConflict::Skip), ("dead_letter", OnConflict::DeadLetter)];
         let on_conflict = section.or("on_conflict", OnConflict::Skip, values::one_of(&conflicts));
+        let flood = section.section("flood", Flood::read);
         let handler = Handler::read(section, time_limit);
         Some(Self {
             name: name.clone(),
@@ -130,6 +134,7 @@ impl Class {
             max_age,
             on_conflict,
             ladder,
+            flood,
             handler: handler?,
         })
     }

@@ -11,6 +11,7 @@ mod class_key;
 mod coherence;
 mod environment;
 mod error;
+mod flood;
 mod handler;
 mod kafka;
 mod names;
@@ -34,6 +35,7 @@ use toml::Table;
 pub use class::{Class, OnConflict, Ordering};
 pub use class_key::{KeySource, KeyWindow};
 pub use error::{ConfigError, InvalidValue, Problem, Problems};
+pub use flood::Flood;
 pub use handler::{BodyFormat, Handler, HttpHandler};
 pub use kafka::{Kafka, Registry};
 pub use names::{

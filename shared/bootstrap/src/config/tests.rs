@@ -110,6 +110,17 @@ mod defaults {
     }
 
     #[test]
+    fn a_class_is_guarded_from_floods_unless_it_says_otherwise() {
+        let flood = the_class(&valid(MINIMAL, &[])).flood;
+        assert!(flood.enabled && flood.probe_at_most == Duration::from_secs(30));
+        let rare = "[classes.charge-card.flood]\nprobe_after = \"5m\"";
+        let flood = the_class(&valid(&format!("{MINIMAL}{rare}"), &[])).flood;
+        assert_eq!(flood.probe_at_most, Duration::from_secs(300), "never less than the first wait");
+        let off = [("TIDEGATE_CLASSES__CHARGE_CARD__FLOOD__ENABLED", "false")];
+        assert!(!the_class(&valid(MINIMAL, &off)).flood.enabled);
+    }
+
+    #[test]
     fn a_start_may_be_a_time() {
         let text = MINIMAL.replace("\"latest\"", "2026-01-31T00:00:00Z");
         let config = valid(&text, &[]);
@@ -157,6 +168,7 @@ mod refusals {
             "kafka.x",
             "classes.charge-card.x",
             "classes.charge-card.key_window",
+            "classes.charge-card.flood",
         ] {
             let found = problems(&format!("[{section}]\nnonsense = 1"), &[]);
             assert!(
@@ -175,6 +187,18 @@ mod refusals {
         check(
             "[consume]\ndrain_deadline = 25",
             "consume.drain_deadline: it must be a duration, not a whole number; write it with its unit, like \"30s\"",
+        );
+    }
+
+    #[test]
+    fn a_flood_guard_that_could_never_work_is_refused() {
+        check(
+            "[classes.charge-card.flood]\nprobe_after = \"2m\"\nprobe_at_most = \"1m\"",
+            "classes.charge-card.flood.probe_at_most: 1m is less than probe_after = 2m; raise it, or lower probe_after",
+        );
+        check(
+            "[classes.charge-card.flood]\nfailures = 0",
+            "classes.charge-card.flood.failures: 0 is out of range; choose a value from 0.01 to 1",
         );
     }
 

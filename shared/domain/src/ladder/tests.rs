@@ -115,6 +115,18 @@ proptest! {
     }
 
     #[test]
+    fn the_longest_wait_of_one_topic_uses_no_attempt_and_takes_one_publication(
+        ladder in ladders(), attempt in 1..12_u32, draw in draws(),
+    ) {
+        let wait = ladder.longest(Attempt(attempt), NOW, draw);
+        let longest = *ladder.delays().last().unwrap();
+        prop_assert_eq!((wait.rung, wait.attempt), (longest, Attempt(attempt)));
+        prop_assert!(wait.due.since(NOW) >= longest.mul_f64(1.0 - ladder.jitter));
+        prop_assert!(wait.due.since(NOW) <= longest.mul_f64(1.0 + ladder.jitter) + millis(1));
+        prop_assert_eq!(follow(&ladder, wait, Duration::ZERO)?, (wait.due, 1));
+    }
+
+    #[test]
     fn a_snooze_uses_no_attempt_and_is_not_shortened(
         ladder in ladders(), attempt in 1..9_u32, wait in 0..1_000_000_000_u64,
     ) {

@@ -26,7 +26,9 @@ use crate::delay::{DelaySettings, DelayStage};
 use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
-use crate::jobs::{Class, Conflicts, JobSettings, JobStage, Ordering as LaneOrder, Ports};
+use crate::jobs::{
+    Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
+};
 use crate::names::Names;
 use crate::ports::{Handler, MarkStore};
 use crate::record::{OutboundRecord, Record, TopicPartition};
@@ -128,7 +130,7 @@ impl World {
         self.groups.lock().entry(name.to_owned()).or_default().clone()
     }
 
-    /// A class of this world: three attempts, a limit of ten seconds, no order.
+    /// A class of this world: three attempts, a limit of ten seconds, no order, no flood guard.
     pub fn class(&self, name: &str) -> Class {
         Class {
             name: name.to_owned(),
@@ -139,6 +141,7 @@ impl World {
             time_limit: Duration::from_secs(10),
             ordering: LaneOrder::None,
             on_conflict: Conflicts::Skip,
+            guard: Guard::default(),
             metrics: ClassMetrics::of(name, TIER),
         }
     }
@@ -266,6 +269,7 @@ impl World {
         let settings = JobSettings {
             names: self.names.clone(),
             belief: self.ladder.belief(),
+            parked: ParkedShare::half_of(&self.shard),
             classes: classes.into(),
             concurrency,
         };

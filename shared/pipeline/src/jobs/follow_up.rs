@@ -11,6 +11,7 @@ use tidegate_domain::{
 };
 
 use super::job::{ClassId, Job, NoJob};
+use super::parked::Taken;
 use super::stage::{JobStage, State, share};
 use crate::dead_letter::{DeadLetter, Dying, FIRST_ERROR, FIRST_ERROR_BUDGET, cut, source_headers};
 use crate::events;
@@ -71,7 +72,7 @@ impl JobStage {
             forced: false,
             record,
         };
-        let key = self.put_in_hand(slot, job, State::Queued);
+        let key = self.put_in_hand(slot, Taken::default(), job, State::Queued);
         self.follow_up(key, Copy::Dead(DeadLetter::new(failure)), desk);
     }
 

@@ -9,11 +9,12 @@ use tidegate_domain::{
     Attempt, Hop, IdempotencyKey, JobHash, JobHeader, Ladder, Lane, PayloadHash, Round, UnixMillis,
 };
 
+use super::guard::Guard;
 use crate::events::ClassMetrics;
 use crate::record::{Record, TopicPartition};
 
 /// The place of a class in the worker's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub usize);
 
 /// Whether jobs of one lane may overtake a retry.
@@ -53,6 +54,8 @@ pub struct Class {
     pub ordering: Ordering,
     /// What becomes of conflicts with a done job.
     pub on_conflict: Conflicts,
+    /// Parks it when it fails altogether.
+    pub guard: Guard,
     /// Where it is counted.
     pub metrics: ClassMetrics,
 }

@@ -7,16 +7,24 @@
 //!
 //! A lane goes on when its job's mark is in the overlay; an offset is settled when the mark is acknowledged.
 //!
-//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `partition` (lanes, overlay, batches).
+//! A class that fails altogether is parked: its jobs stay where they are, one at a time is run as a probe, and the window gets
+//! rid of those that hold more than their share of it.
+//!
+//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `partition` (lanes, overlay, batches), `guard` and
+//! `parked`.
 
 mod follow_up;
+mod guard;
 mod job;
 mod lanes;
 mod overlay;
+mod parked;
 mod partition;
 mod run;
 mod stage;
 mod verdicts;
 
+pub use guard::Guard;
 pub use job::{Class, ClassId, Conflicts, Job, Ordering};
+pub use parked::ParkedShare;
 pub use stage::{JobSettings, JobStage, Ports};

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 
 use super::lanes::Lanes;
 use super::overlay::Overlay;
+use super::parked::{Parked, Taken};
 use crate::keyed::Key;
 use crate::ports::{MarkEntry, Ticket};
 use crate::record::TopicPartition;
@@ -62,6 +63,8 @@ pub(super) struct Partition {
     pub(super) marks: Marks,
     pub(super) lanes: Lanes<Key>,
     pub(super) ready: VecDeque<Key>,
+    pub(super) parked: Parked,
+    pub(super) taken: Taken,
     pub(super) overlay: Overlay,
     pub(super) pending: Batch,
     /// Since when `pending` waits for more.
@@ -85,6 +88,8 @@ impl Partition {
             marks: Marks::Opening(ticket),
             lanes: Lanes::default(),
             ready: VecDeque::new(),
+            parked: Parked::default(),
+            taken: Taken::default(),
             overlay: Overlay::default(),
             pending: Batch::default(),
             gathering_since: None,
@@ -174,6 +179,11 @@ impl Partition {
             desk.wake_at(until);
         }
         until > desk.now
+    }
+
+    /// Whether all that it could go on with is parked, or follows what is.
+    pub(super) fn is_parked(&self) -> bool {
+        !self.parked.is_empty() && self.ready.is_empty() && self.running == 0 && self.publishing == 0
     }
 
     pub(super) fn is_idle(&self) -> bool {

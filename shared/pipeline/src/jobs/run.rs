@@ -65,6 +65,7 @@ impl JobStage {
             self.class(self.jobs[key].job.class).metrics.in_flight.decrement(1.0);
         }
         self.class(self.jobs[key].job.class).metrics.processing.record(took.as_secs_f64());
+        self.weigh(key, &outcome, desk.now);
         match outcome {
             Outcome::Done => self.done(key, desk),
             Outcome::Failed(failure) => self.failed(key, failure, desk),

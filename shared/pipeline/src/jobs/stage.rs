@@ -11,7 +11,9 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::follow_up::FollowUp;
+use super::guard::Admission;
 use super::job::{Class, ClassId, Job};
+use super::parked::{ParkedShare, Taken, Tally};
 use super::partition::{Append, Batch, Marks, Partition, Refused};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
@@ -53,6 +55,8 @@ pub struct JobSettings {
     pub concurrency: usize,
     /// How long a step that promises a later copy is believed.
     pub belief: Duration,
+    /// How much of a partition's window jobs of parked classes may hold.
+    pub parked: ParkedShare,
 }
 
 /// A job in hand.
@@ -68,6 +72,10 @@ pub(super) struct InHand {
     pub(super) due: UnixMillis,
     /// What was known of the key when it was handed out.
     pub(super) known: Mark,
+    /// What its partition had taken in before it.
+    pub(super) place: Taken,
+    /// What it runs as, while it does.
+    pub(super) admission: Option<Admission>,
     pub(super) state: State,
 }
 
@@ -75,6 +83,8 @@ pub(super) struct InHand {
 pub(super) enum State {
     /// In its lane, or at its head.
     Queued,
+    /// At the head of its lane, until its class is probed or heals.
+    Parked,
     /// The handler runs on the runtime.
     Running(AbortHandle),
     /// The handler runs again in place when the timer says so.
@@ -100,6 +110,9 @@ pub struct JobStage {
     pub(super) partitions: BTreeMap<Slot, Partition>,
     pub(super) running: usize,
     pub(super) warned: Warned,
+    /// By class.
+    pub(super) tallies: Vec<Tally>,
+    pub(super) tell_again_at: Instant,
     /// The partition that had its turn last, when not all could be handed out.
     pub(super) last_served: Option<Slot>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
@@ -139,9 +152,12 @@ impl std::fmt::Debug for JobStage {
 impl JobStage {
     /// A stage of the shard that `wake` wakes.
     pub fn new(ports: Ports, settings: JobSettings, wake: &Wake) -> Self {
+        settings.classes.iter().for_each(|class| class.guard.tell(wake));
         let ids = settings.classes.iter().enumerate().map(|(id, class)| (class.name.clone(), ClassId(id)));
         Self {
             class_ids: ids.collect(),
+            tallies: vec![Tally::default(); settings.classes.len()],
+            tell_again_at: Instant::now(),
             ports,
             settings,
             jobs: Keyed::default(),
@@ -174,21 +190,25 @@ impl JobStage {
 
     fn take_in(&mut self, slot: Slot, record: Record, desk: &mut Desk) {
         let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        let place = partition.taken;
+        partition.taken.records += 1;
+        partition.taken.bytes += record.size() as u64;
         match Job::read(record, &partition.at, |name| self.class_ids.get(name).copied()) {
-            Ok(job) => self.queue(slot, job),
+            Ok(job) => self.queue(slot, place, job),
             Err((record, error)) => self.refuse(slot, record, &error, desk),
         }
     }
 
-    pub(super) fn put_in_hand(&mut self, slot: Slot, job: Job, state: State) -> Key {
+    pub(super) fn put_in_hand(&mut self, slot: Slot, place: Taken, job: Job, state: State) -> Key {
         let (round, hop, attempt, due) = (job.round, job.hop, job.attempt, job.due);
         let (job, known) = (Arc::new(job), Mark::default());
-        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, state })
+        let admission = None;
+        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, place, admission, state })
     }
 
-    fn queue(&mut self, slot: Slot, job: Job) {
+    fn queue(&mut self, slot: Slot, place: Taken, job: Job) {
         let lane = job.lane;
-        let key = self.put_in_hand(slot, job, State::Queued);
+        let key = self.put_in_hand(slot, place, job, State::Queued);
         if let Some(partition) = self.partitions.get_mut(&slot)
             && let Some(ready) = partition.lanes.enter(lane, key)
         {
@@ -335,10 +355,14 @@ impl JobStage {
 
     fn stop_job(&mut self, key: Key) {
         let Some(in_hand) = self.jobs.remove(key) else { return };
-        if let State::Running(task) = in_hand.state {
-            task.abort();
-            self.running -= 1;
-            self.class(in_hand.job.class).metrics.in_flight.decrement(1.0);
+        match in_hand.state {
+            State::Running(task) => {
+                task.abort();
+                self.running -= 1;
+                self.class(in_hand.job.class).metrics.in_flight.decrement(1.0);
+            }
+            State::Parked => self.class(in_hand.job.class).metrics.parked.decrement(1.0),
+            State::Queued | State::WaitingInPlace | State::FollowingUp(_) => {}
         }
     }
 }
@@ -378,11 +402,16 @@ impl Stage for JobStage {
             went_on |= self.hear_publisher(desk);
             went_on |= self.ring_timers(desk);
             went_on |= self.hand_out(desk);
+            went_on |= self.has_parked() && self.see_to_parked(desk);
             self.write_marks(desk);
             if !went_on {
-                return;
+                return self.tell_guards(desk.now);
             }
         }
+    }
+
+    fn explains_standstill(&self, slot: Slot) -> bool {
+        self.partitions.get(&slot).is_some_and(Partition::is_parked)
     }
 
     fn drain(&mut self, slot: Slot, _desk: &mut Desk) {
@@ -390,6 +419,7 @@ impl Stage for JobStage {
         partition.draining = true;
         let mut unstarted: Vec<Key> = partition.ready.drain(..).collect();
         unstarted.extend(partition.lanes.take_followers());
+        unstarted.extend(partition.parked.take_all());
         let waiting = |(_, h): &(Key, &InHand)| h.slot == slot && matches!(h.state, State::WaitingInPlace);
         unstarted.extend(self.jobs.iter().filter(waiting).map(|(key, _)| key));
         for key in unstarted {

@@ -104,8 +104,12 @@ impl JobStage {
         match verdict {
             Verdict::Run => self.run(key, desk),
             Verdict::RunOrphaned => {
-                self.class(self.jobs[key].job.class).metrics.orphaned.increment(1);
+                let class = self.jobs[key].job.class;
                 self.run(key, desk);
+                // What is parked is judged again before it runs.
+                if !self.jobs.get(key).is_some_and(|in_hand| matches!(in_hand.state, State::Parked)) {
+                    self.class(class).metrics.orphaned.increment(1);
+                }
             }
             Verdict::RunAsRound(round) => {
                 let in_hand = &mut self.jobs[key];
@@ -127,7 +131,7 @@ impl JobStage {
                 (in_hand.state, in_hand.due) = (State::WaitingInPlace, desk.wall.after(wait));
                 self.timers.push(std::cmp::Reverse((desk.now + wait, key)));
             }
-            None => self.start(key, desk),
+            None => self.start_or_park(key, desk),
         }
     }
 

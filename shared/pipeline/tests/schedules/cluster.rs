@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate_domain::flood::FloodLimits;
 use tidegate_domain::{Failure, Outcome};
 use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::fakes::faults::Odds;
@@ -12,7 +13,7 @@ use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::TIER;
 use tidegate_pipeline::fakes::{Dice, Event, FnRouter, Node, Reply, World};
 use tidegate_pipeline::forward::Routed;
-use tidegate_pipeline::jobs::{Class, Conflicts, Ordering};
+use tidegate_pipeline::jobs::{Class, Conflicts, Guard, Ordering};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -29,6 +30,10 @@ pub(crate) struct Story {
     pub(crate) deposed: u64,
     pub(crate) dead: u64,
     pub(crate) retries: u64,
+    /// How often a class was parked.
+    pub(crate) parked: u64,
+    /// Copies in the longest delay topic: nothing but a parked class sends jobs there.
+    pub(crate) climbed: u64,
     /// How long it took, in its own time.
     pub(crate) lasted: Duration,
 }
@@ -45,6 +50,8 @@ impl Story {
         self.deposed += other.deposed;
         self.dead += other.dead;
         self.retries += other.retries;
+        self.parked += other.parked;
+        self.climbed += other.climbed;
         self.lasted += other.lasted;
     }
 }
@@ -69,7 +76,11 @@ pub(crate) struct Cluster {
     odds: Option<Odds>,
     script: Script,
     calm: Arc<Mutex<bool>>,
+    /// What all handlers depend on is away.
+    outage: Arc<Mutex<bool>>,
     members: Vec<Member>,
+    /// Of every process that there was.
+    guards: Vec<Guard>,
     story: Story,
     began: tokio::time::Instant,
 }
@@ -79,14 +90,15 @@ impl Cluster {
         let mut dice = Dice::new(seed);
         let mut world = World::new(dice.roll(), 2);
         world.shard.commit_interval = SECOND;
-        world.shard.window_records = *dice.pick(&[3, 10, 1000]).unwrap();
+        world.shard.window_records = *dice.pick(&[3, 6, 1000]).unwrap();
         let calm = Arc::new(Mutex::new(false));
-        let script = script(dice.fork(), calm.clone());
+        let outage = Arc::new(Mutex::new(false));
+        let script = script(dice.fork(), calm.clone(), outage.clone());
         let late = Duration::from_millis(*dice.pick(&[10, 300, 3000]).unwrap());
         let odds = Some(Odds { wrong: *dice.pick(&[2, 10, 30]).unwrap(), late });
         let (world, began) = (Arc::new(world), tokio::time::Instant::now());
-        let mut cluster =
-            Self { world, dice, odds, script, calm, members: Vec::new(), story: Story::default(), began };
+        let (members, guards, story) = (Vec::new(), Vec::new(), Story::default());
+        let mut cluster = Self { world, dice, odds, script, calm, outage, members, guards, story, began };
         for role in [Role::Ingest, Role::Worker, Role::Retry] {
             let partitions = cluster.partitions_of(role);
             for half in partitions.chunks(partitions.len().div_ceil(2)) {
@@ -112,7 +124,11 @@ impl Cluster {
     fn start(&mut self, role: Role, partitions: &[TopicPartition]) {
         let mut node = match role {
             Role::Ingest => self.world.ingest(router(&self.world, self.dice.fork(), self.calm.clone())),
-            Role::Worker => self.world.worker(classes(&self.world), 4, self.script.clone()),
+            Role::Worker => {
+                let classes = classes(&self.world);
+                self.guards.extend(classes.iter().map(|class| class.guard.clone()));
+                self.world.worker(classes, 4, self.script.clone())
+            }
             Role::Retry => self.world.retry(2000),
         };
         node.faults().set_odds(self.odds);
@@ -128,6 +144,8 @@ impl Cluster {
             63..68 => self.move_partition(Leave::Deposed).await,
             68..74 => self.kill().await,
             74..80 => self.tell_the_deposed().await,
+            80..84 => *self.outage.lock() = true,
+            84..88 => *self.outage.lock() = false,
             _ => {}
         }
         let wait = Duration::from_millis(
@@ -207,6 +225,7 @@ impl Cluster {
     pub(crate) fn calm_down(&mut self) {
         self.odds = None;
         *self.calm.lock() = true;
+        *self.outage.lock() = false;
         self.members.iter().for_each(|member| member.node.faults().set_odds(None));
     }
 
@@ -275,6 +294,9 @@ impl Cluster {
         self.story.jobs_run = jobs.len() as u64;
         self.story.dead = self.world.dead().len() as u64;
         self.story.retries = self.world.delayed().len() as u64;
+        self.story.parked = self.guards.iter().map(Guard::times_parked).sum();
+        let longest = self.world.names.delay(TIER, 600 * SECOND);
+        self.story.climbed = self.world.records(&longest).len() as u64;
         self.story.lasted = self.began.elapsed();
         self.story
     }
@@ -301,10 +323,19 @@ impl Member {
 
 fn classes(world: &World) -> Vec<Class> {
     let time_limit = 2 * SECOND;
+    // Easily parked: few runs are enough.
+    let limits = FloodLimits {
+        failures: 0.6,
+        of: 3,
+        within: 5 * SECOND,
+        probe_after: SECOND / 5,
+        probe_at_most: 2 * SECOND,
+    };
+    let class = |name| Class { time_limit, guard: Guard::new(name, limits), ..world.class(name) };
     vec![
-        Class { time_limit, ..world.class("free") },
-        Class { time_limit, ordering: Ordering::Key, ..world.class("ordered") },
-        Class { time_limit, on_conflict: Conflicts::DeadLetter, max_attempts: 2, ..world.class("strict") },
+        class("free"),
+        Class { ordering: Ordering::Key, ..class("ordered") },
+        Class { on_conflict: Conflicts::DeadLetter, max_attempts: 2, ..class("strict") },
     ]
 }
 
@@ -336,12 +367,15 @@ fn router(world: &World, dice: Dice, calm: Arc<Mutex<bool>>) -> FnRouter {
     })
 }
 
-fn script(dice: Dice, calm: Arc<Mutex<bool>>) -> Script {
+fn script(dice: Dice, calm: Arc<Mutex<bool>>, outage: Arc<Mutex<bool>>) -> Script {
     let dice = Mutex::new(dice);
     Arc::new(move |_, before| {
         let mut dice = dice.lock();
         let wait = Duration::from_millis(dice.below(1500));
         let transient = Outcome::Failed(Failure::transient("t", "t"));
+        if *outage.lock() {
+            return Reply::After(wait / 10, transient);
+        }
         if *calm.lock() {
             return if dice.chance(80) { Reply::After(wait, Outcome::Done) } else { Reply::Now(transient) };
         }

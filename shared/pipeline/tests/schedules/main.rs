@@ -79,6 +79,9 @@ fn check(stream: u64) {
         ("deposed owners", sum.deposed),
         ("dead letters", sum.dead),
         ("retries", sum.retries),
+        ("times that a class was parked", sum.parked),
+        // Rarer than the others: a window must be half full of parked jobs.
+        ("jobs that climbed, twice", 2 * sum.climbed),
         ("skips", sum.events.saturating_sub(sum.jobs_run)),
     ] {
         assert!(times >= count / 2, "only {times} {what} in {count} schedules");
