@@ -42,6 +42,28 @@ pub struct Step {
     pub written_at: UnixMillis,
 }
 
+/// What the `n` of a step in phase [`Phase::Started`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Starts {
+    /// How often it ran in place before.
+    pub tried: u32,
+    /// Of how many deaths of a process it is a suspect should this one die now: 1, it ran among others; 2, it ran alone the second
+    /// time. 0: the run that this step speaks of ended.
+    pub crashes: u32,
+}
+
+impl Starts {
+    /// What `n` says.
+    pub fn of(n: u32) -> Self {
+        Self { tried: n >> 2, crashes: n & 3 }
+    }
+
+    /// The `n` that says so. It grows from run to run.
+    pub fn number(self) -> u32 {
+        (self.tried << 2) | self.crashes.min(3)
+    }
+}
+
 /// The copy whose handler's effect is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DoneAt {

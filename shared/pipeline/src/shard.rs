@@ -242,7 +242,8 @@ impl<S: Stage> Shard<S> {
 
     fn lose(&mut self, partitions: &[TopicPartition], reply: oneshot::Sender<()>) {
         for slot in self.slots_of(partitions) {
-            self.release(slot);
+            self.stage.lose(slot);
+            self.forget(slot);
         }
         if reply.send(()).is_err() {
             debug!("nobody waits for lost partitions to be released");
@@ -251,6 +252,10 @@ impl<S: Stage> Shard<S> {
 
     fn release(&mut self, slot: Slot) -> Option<(TopicPartition, CommitPosition)> {
         self.stage.release(slot);
+        self.forget(slot)
+    }
+
+    fn forget(&mut self, slot: Slot) -> Option<(TopicPartition, CommitPosition)> {
         let assignment = self.assignments.remove(&slot)?;
         assignment.gauges.clear();
         self.troubles.remove(&assignment.partition);

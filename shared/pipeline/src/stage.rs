@@ -45,6 +45,11 @@ pub trait Stage {
 
     /// Forgets the partition: what still runs is cancelled, what is on its way changes nothing when it arrives.
     fn release(&mut self, slot: Slot);
+
+    /// Forgets the partition, which is another's already.
+    fn lose(&mut self, slot: Slot) {
+        self.release(slot);
+    }
 }
 
 /// What a stage and its shard share during a call.

@@ -37,7 +37,7 @@ pub enum FormatError {
 
 const MAGIC: [u8; 2] = [0xc3, 0x01];
 /// The CRC-64-AVRO of the schema's parsing canonical form.
-const FINGERPRINT: u64 = 0;
+const FINGERPRINT: u64 = 0x7d05_4211_2979_4afb;
 const MARKS: i64 = 0;
 const OPENED: i64 = 1;
 const CLOSED: i64 = 2;

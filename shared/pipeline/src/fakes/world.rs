@@ -27,7 +27,7 @@ use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
 use crate::jobs::{
-    Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
+    Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports, Solitude,
 };
 use crate::names::Names;
 use crate::ports::{Handler, MarkStore};
@@ -272,6 +272,7 @@ impl World {
             parked: ParkedShare::half_of(&self.shard),
             classes: classes.into(),
             concurrency,
+            solitude: Solitude::default(),
         };
         let stage = JobStage::new(ports, settings, &parts.wake);
         self.start(&self.names.worker_group(TIER), parts, stage)

@@ -13,6 +13,8 @@
 //! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `partition` (lanes, overlay, batches), `guard` and
 //! `parked`.
 
+mod caution;
+mod deposed;
 mod follow_up;
 mod guard;
 mod job;
@@ -21,10 +23,12 @@ mod overlay;
 mod parked;
 mod partition;
 mod run;
+mod solitude;
 mod stage;
 mod verdicts;
 
 pub use guard::Guard;
 pub use job::{Class, ClassId, Conflicts, Job, Ordering};
 pub use parked::ParkedShare;
+pub use solitude::Solitude;
 pub use stage::{JobSettings, JobStage, Ports};

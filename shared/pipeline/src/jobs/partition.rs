@@ -19,6 +19,8 @@ use crate::stage::{Desk, Slot};
 pub(super) struct Batch {
     pub(super) entries: Vec<MarkEntry>,
     pub(super) settles: Vec<(Offset, usize)>,
+    /// Jobs that may be started when the marks are acknowledged.
+    pub(super) starts: Vec<Key>,
 }
 
 impl Batch {
@@ -52,6 +54,15 @@ pub(super) enum Marks {
     Open,
 }
 
+/// Whether it is known that the partition was let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closing {
+    NotYet,
+    OnItsWay(Ticket),
+    /// Or it can't be made known.
+    Known,
+}
+
 /// How many marks are written without waiting for more.
 const FULL_BATCH: usize = 256;
 /// How long marks wait for more of them.
@@ -79,6 +90,11 @@ pub(super) struct Partition {
     /// Copies that could not be handed over or were not acknowledged: until they are, nothing is handed out.
     pub(super) publish_failures: usize,
     pub(super) draining: bool,
+    pub(super) closing: Closing,
+    /// The owner before us died.
+    pub(super) after_death: bool,
+    /// How many of the records to come it may have had in hand.
+    pub(super) suspects: u32,
 }
 
 impl Partition {
@@ -99,6 +115,9 @@ impl Partition {
             publishing: 0,
             publish_failures: 0,
             draining: false,
+            closing: Closing::NotYet,
+            after_death: false,
+            suspects: 0,
         }
     }
 
@@ -186,7 +205,20 @@ impl Partition {
         !self.parked.is_empty() && self.ready.is_empty() && self.running == 0 && self.publishing == 0
     }
 
-    pub(super) fn is_idle(&self) -> bool {
+    /// Its copy of the marks is gone, or was never there.
+    pub(super) fn open_again(&mut self, desk: &mut Desk) {
+        if self.marks == Marks::Open {
+            self.marks = Marks::OpenAgainAt(desk.now);
+            desk.again();
+        }
+    }
+
+    pub(super) fn has_nothing_to_do(&self) -> bool {
         self.running == 0 && self.publishing == 0 && self.pending.is_empty() && self.append.is_none()
+    }
+
+    /// Whether it may be another's.
+    pub(super) fn is_idle(&self) -> bool {
+        self.has_nothing_to_do() && self.closing == Closing::Known
     }
 }

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::task::noop_waker_ref;
 use tidegate_domain::ladder::{LastStraw, Limits, Next};
-use tidegate_domain::mark::{Mark, Phase};
+use tidegate_domain::mark::{Mark, Phase, Starts};
 use tidegate_domain::{Attempt, Failure, FailureKind, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -138,7 +138,13 @@ impl JobStage {
         in_hand.due = desk.wall.after(wait);
         in_hand.state = State::WaitingInPlace;
         if tried > 0 {
-            let step = in_hand.job.step(in_hand.round, in_hand.hop, Phase::Tried, tried, desk.wall);
+            // A later phase wins: what was started with care counts its tries in that phase. It survived this one.
+            let (phase, n) = if in_hand.careful || in_hand.starts().is_some() {
+                (Phase::Started, Starts { tried, crashes: 0 }.number())
+            } else {
+                (Phase::Tried, tried)
+            };
+            let step = in_hand.job.step(in_hand.round, in_hand.hop, phase, n, desk.wall);
             let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
             let (slot, known) = (in_hand.slot, in_hand.known);
             if let Some(partition) = self.partitions.get_mut(&slot) {

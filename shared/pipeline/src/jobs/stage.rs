@@ -6,20 +6,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
+use tidegate_domain::mark::{Phase, Starts, Step};
 use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round, UnixMillis};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::follow_up::FollowUp;
+use super::caution::Loners;
+use super::deposed::Deposed;
 use super::guard::Admission;
 use super::job::{Class, ClassId, Job};
 use super::parked::{ParkedShare, Taken, Tally};
-use super::partition::{Append, Batch, Marks, Partition, Refused};
+use super::partition::{Append, Batch, Closing, Marks, Partition, Refused};
+use super::solitude::{Seat, Solitude};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
-use crate::ports::{Clock, Delivery, Handler, MarkStore, MarksReady, RETRY_PAUSE, RecordPublisher};
+use crate::ports::{
+    Clock, Delivery, Handler, MarkStore, MarkStoreError, MarksReady, RETRY_PAUSE, Readiness, RecordPublisher,
+};
 use crate::record::{Record, TopicPartition};
 use crate::stage::{Desk, Slot, Stage};
 
@@ -57,6 +63,8 @@ pub struct JobSettings {
     pub belief: Duration,
     /// How much of a partition's window jobs of parked classes may hold.
     pub parked: ParkedShare,
+    /// Shared by all shards of the process: how a job runs alone in it.
+    pub solitude: Solitude,
 }
 
 /// A job in hand.
@@ -76,7 +84,31 @@ pub(super) struct InHand {
     pub(super) place: Taken,
     /// What it runs as, while it does.
     pub(super) admission: Option<Admission>,
+    /// It is marked as started: care was taken.
+    pub(super) careful: bool,
     pub(super) state: State,
+}
+
+impl InHand {
+    /// What the step says that this very run comes after, if it is `Started`.
+    pub(super) fn starts(&self) -> Option<Starts> {
+        self.own_step(Phase::Started).map(|step| Starts::of(step.n))
+    }
+
+    /// How often it was tried in place already.
+    pub(super) fn tried(&self) -> u32 {
+        let started = self.starts().map_or(0, |starts| starts.tried);
+        self.own_step(Phase::Tried).map_or(started, |step| step.n)
+    }
+
+    /// The known step of this job, if it is of this round, hop and phase.
+    pub(super) fn own_step(&self, phase: Phase) -> Option<Step> {
+        self.known.step.filter(|step| {
+            step.phase == phase
+                && step.job == self.job.hash
+                && (step.round, step.hop) == (self.round, self.hop)
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -87,6 +119,10 @@ pub(super) enum State {
     Parked,
     /// The handler runs on the runtime.
     Running(AbortHandle),
+    /// Its `Started` is on its way: it runs when that is acknowledged.
+    BeingMarked,
+    /// It runs when nothing else does.
+    WaitingToBeAlone,
     /// The handler runs again in place when the timer says so.
     WaitingInPlace,
     /// A copy is on its way, or waits to be published again.
@@ -117,7 +153,10 @@ pub struct JobStage {
     pub(super) last_served: Option<Slot>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
     pub(super) deliveries: Arc<Inbox<Delivery>>,
-    marks_ready: Arc<Inbox<MarksReady>>,
+    pub(super) marks_ready: Arc<Inbox<MarksReady>>,
+    pub(super) solitude: Seat,
+    pub(super) loners: Loners,
+    pub(super) deposed: Deposed,
     pub(super) finished: Arc<Inbox<Finished>>,
     answers: Vec<MarksReady>,
     acknowledged: Vec<Delivery>,
@@ -158,6 +197,9 @@ impl JobStage {
             class_ids: ids.collect(),
             tallies: vec![Tally::default(); settings.classes.len()],
             tell_again_at: Instant::now(),
+            solitude: settings.solitude.seat(wake),
+            loners: Loners::default(),
+            deposed: Deposed::default(),
             ports,
             settings,
             jobs: Keyed::default(),
@@ -203,7 +245,8 @@ impl JobStage {
         let (round, hop, attempt, due) = (job.round, job.hop, job.attempt, job.due);
         let (job, known) = (Arc::new(job), Mark::default());
         let admission = None;
-        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, place, admission, state })
+        let careful = false;
+        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, place, admission, careful, state })
     }
 
     fn queue(&mut self, slot: Slot, place: Taken, job: Job) {
@@ -222,20 +265,31 @@ impl JobStage {
         let heard = !answers.is_empty();
         for (ticket, answer) in answers.drain(..) {
             let asker = self.partitions.iter_mut().find(|(_, p)| {
-                p.marks == Marks::Opening(ticket) || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
+                p.marks == Marks::Opening(ticket)
+                    || p.closing == Closing::OnItsWay(ticket)
+                    || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
             });
             let Some((&slot, partition)) = asker else {
                 events::fenced();
                 continue;
             };
             match answer {
-                Ok(_) if partition.marks == Marks::Opening(ticket) => {
+                _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
+                Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
+                    partition.suspects = partition.suspects.max(suspects);
+                    partition.after_death |= suspects > 0;
                     partition.trouble_over(slot, desk);
                 }
-                Ok(_) => Self::appended(slot, partition, desk),
+                Ok(_) => {
+                    let starts = Self::appended(slot, partition, desk);
+                    self.may_start(&starts, desk);
+                }
                 Err(error) => {
                     events::mark_error();
+                    if matches!(error, MarkStoreError::NotOpen(_)) {
+                        partition.open_again(desk);
+                    }
                     desk.trouble(slot, error.to_string());
                     let again_at = desk.now + RETRY_PAUSE;
                     match &mut partition.append {
@@ -251,8 +305,9 @@ impl JobStage {
         heard
     }
 
-    fn appended(slot: Slot, partition: &mut Partition, desk: &mut Desk) {
-        let Some(Append { batch, .. }) = partition.append.take() else { return };
+    /// A batch is durable: what it settles is settled. Gives the jobs that waited for it.
+    fn appended(slot: Slot, partition: &mut Partition, desk: &mut Desk) -> Vec<Key> {
+        let Some(Append { batch, .. }) = partition.append.take() else { return Vec::new() };
         for entry in &batch.entries {
             partition.overlay.acknowledged(entry);
         }
@@ -260,6 +315,7 @@ impl JobStage {
             desk.settle(slot, offset, bytes);
         }
         partition.trouble_over(slot, desk);
+        batch.starts
     }
 
     fn hear_handlers(&mut self, desk: &mut Desk) -> bool {
@@ -273,10 +329,13 @@ impl JobStage {
             };
             let slot = *slot;
             self.running -= 1;
-            if let Some(partition) = self.partitions.get_mut(&slot) {
-                partition.running -= 1;
+            match self.partitions.get_mut(&slot) {
+                Some(partition) => {
+                    partition.running -= 1;
+                    self.conclude(key, outcome, took, desk);
+                }
+                None => self.ended_deposed(key, &outcome, desk),
             }
-            self.conclude(key, outcome, took, desk);
         }
         self.outcomes = outcomes;
         heard
@@ -315,7 +374,7 @@ impl JobStage {
         rang
     }
 
-    fn ready_again(&mut self, key: Key) {
+    pub(super) fn ready_again(&mut self, key: Key) {
         let Some(in_hand) = self.jobs.get_mut(key) else { return };
         in_hand.state = State::Queued;
         let slot = in_hand.slot;
@@ -325,9 +384,11 @@ impl JobStage {
     }
 
     fn write_marks(&mut self, desk: &mut Desk) {
+        self.tell_owners();
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.reopen(slot, desk);
+            self.close_drained(slot);
             let Some(partition) = self.partitions.get_mut(&slot) else { continue };
             let Some((batch, refused)) = partition.next_append(desk) else { continue };
             if batch.entries.is_empty() {
@@ -337,6 +398,16 @@ impl JobStage {
             let ticket = self.jobs.free_ticket();
             self.ports.marks.append(&partition.at, &batch.entries, ticket, &self.marks_ready);
             partition.append = Some(Append { ticket, batch, again_at: None, refused });
+        }
+    }
+
+    /// Nothing of the partition is left to do: that it is let go of must be known before it is another's.
+    fn close_drained(&mut self, slot: Slot) {
+        let Some(partition) = self.partitions.get_mut(&slot) else { return };
+        if partition.draining && partition.closing == Closing::NotYet && partition.has_nothing_to_do() {
+            let ticket = self.jobs.free_ticket();
+            partition.closing = Closing::OnItsWay(ticket);
+            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
         }
     }
 
@@ -353,7 +424,7 @@ impl JobStage {
         }
     }
 
-    fn stop_job(&mut self, key: Key) {
+    pub(super) fn stop_job(&mut self, key: Key) {
         let Some(in_hand) = self.jobs.remove(key) else { return };
         match in_hand.state {
             State::Running(task) => {
@@ -362,7 +433,11 @@ impl JobStage {
                 self.class(in_hand.job.class).metrics.in_flight.decrement(1.0);
             }
             State::Parked => self.class(in_hand.job.class).metrics.parked.decrement(1.0),
-            State::Queued | State::WaitingInPlace | State::FollowingUp(_) => {}
+            State::Queued
+            | State::BeingMarked
+            | State::WaitingToBeAlone
+            | State::WaitingInPlace
+            | State::FollowingUp(_) => {}
         }
     }
 }
@@ -401,7 +476,7 @@ impl Stage for JobStage {
             went_on |= self.hear_handlers(desk);
             went_on |= self.hear_publisher(desk);
             went_on |= self.ring_timers(desk);
-            went_on |= self.hand_out(desk);
+            went_on |= self.see_to_loners(desk) && self.hand_out(desk);
             went_on |= self.has_parked() && self.see_to_parked(desk);
             self.write_marks(desk);
             if !went_on {
@@ -420,7 +495,10 @@ impl Stage for JobStage {
         let mut unstarted: Vec<Key> = partition.ready.drain(..).collect();
         unstarted.extend(partition.lanes.take_followers());
         unstarted.extend(partition.parked.take_all());
-        let waiting = |(_, h): &(Key, &InHand)| h.slot == slot && matches!(h.state, State::WaitingInPlace);
+        let waits = |state: &State| {
+            matches!(state, State::WaitingInPlace | State::BeingMarked | State::WaitingToBeAlone)
+        };
+        let waiting = |(_, h): &(Key, &InHand)| h.slot == slot && waits(&h.state);
         unstarted.extend(self.jobs.iter().filter(waiting).map(|(key, _)| key));
         for key in unstarted {
             self.stop_job(key);
@@ -437,9 +515,15 @@ impl Stage for JobStage {
         for key in keys {
             self.stop_job(key);
         }
-        if let Some(partition) = self.partitions.remove(&slot) {
+        if let Some(partition) = self.partitions.remove(&slot)
+            && partition.closing == Closing::NotYet
+        {
             let ticket = self.jobs.free_ticket();
             self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
         }
+    }
+
+    fn lose(&mut self, slot: Slot) {
+        self.depose(slot);
     }
 }

@@ -131,7 +131,7 @@ impl JobStage {
                 (in_hand.state, in_hand.due) = (State::WaitingInPlace, desk.wall.after(wait));
                 self.timers.push(std::cmp::Reverse((desk.now + wait, key)));
             }
-            None => self.start_or_park(key, desk),
+            None => self.start_with_care(key, desk),
         }
     }
 
@@ -150,14 +150,11 @@ impl JobStage {
     fn wait_left_in_place(&mut self, key: Key, desk: &Desk) -> Option<Duration> {
         let in_hand = &self.jobs[key];
         let class = self.class(in_hand.job.class);
-        let step = in_hand.known.step.filter(|step| {
-            class.ordering == Ordering::Key
-                && step.phase == Phase::Tried
-                && step.job == in_hand.job.hash
-                && (step.round, step.hop) == (in_hand.round, in_hand.hop)
-                && step.n >= in_hand.attempt.0
-        })?;
-        let tried = Attempt(step.n);
+        let step = in_hand.own_step(Phase::Tried).or(in_hand.own_step(Phase::Started))?;
+        let tried = Attempt(in_hand.tried());
+        if class.ordering != Ordering::Key || tried < in_hand.attempt {
+            return None;
+        }
         let any = Failure::transient("tried-in-place", "");
         let wait = class.ladder.in_place(tried, &any, self.ports.clock.draw());
         // No longer than the wait itself, where the clock was set back since.

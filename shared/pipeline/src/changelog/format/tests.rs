@@ -1,6 +1,8 @@
 use apache_avro::Schema;
 use apache_avro::rabin::Rabin;
+use apache_avro::reader::datum::GenericDatumReader;
 use apache_avro::types::Value;
+use apache_avro::writer::datum::GenericDatumWriter;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
@@ -70,20 +72,24 @@ fn what_any_avro_library_reads_is_what_was_written() {
     let entries = [usual(1), MarkEntry { key: IdempotencyKey([9; 16]), mark: Mark::default() }];
     let mut bytes = Vec::new();
     write_marks(OPENER, &entries, &mut bytes);
-    let mut body = &bytes[10..];
-    let value = apache_avro::from_avro_datum(&schema(), &mut body, None).expect("a datum of the schema");
-    assert!(body.is_empty());
+    let schema = schema();
+    let read_all = |bytes: &[u8]| {
+        let mut body = &bytes[10..];
+        let reader = GenericDatumReader::builder(&schema).build().expect("a reader");
+        let value = reader.read_value(&mut body).expect("a datum of the schema");
+        assert!(body.is_empty());
+        value
+    };
+    let value = read_all(&bytes);
     let Value::Record(fields) = &value else { panic!("{value:?}") };
     assert_eq!(fields[0], ("opener".to_owned(), Value::Fixed(16, vec![7; 16])));
-    let again = apache_avro::to_avro_datum(&schema(), value.clone()).expect("it is of the schema");
-    assert_eq!(again, bytes[10..]);
-    for write in [|out: &mut Vec<u8>| write_opened(OPENER, 10_000, out), |out: &mut Vec<u8>| write_closed(OPENER, out)] {
-        let mut bytes = Vec::new();
-        write(&mut bytes);
-        let mut body = &bytes[10..];
-        apache_avro::from_avro_datum(&schema(), &mut body, None).expect("a datum of the schema");
-        assert!(body.is_empty());
-    }
+    let writer = GenericDatumWriter::builder(&schema).build().expect("a writer");
+    assert_eq!(writer.write_value_to_vec(value).expect("it is of the schema"), bytes[10..]);
+    let (mut opened, mut closed) = (Vec::new(), Vec::new());
+    write_opened(OPENER, 10_000, &mut opened);
+    write_closed(OPENER, &mut closed);
+    read_all(&opened);
+    read_all(&closed);
 }
 
 #[test]

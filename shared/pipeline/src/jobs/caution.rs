@@ -1,0 +1,154 @@
+//! Records that may have killed a process: after the owner before us died, what it may have had in hand is run with care.
+//!
+//! The first time, a packed `Started` is acknowledged before the handler runs, which else costs nothing. What is still `Started`
+//! after a second death runs alone in the process. What was alone when a process died is dead-lettered: nothing else ran.
+
+use std::collections::VecDeque;
+
+use tidegate_domain::mark::{Phase, Starts};
+use tidegate_domain::{Failure, FailureKind, Mark};
+use tracing::{info, warn};
+
+use super::stage::{JobStage, State};
+use crate::keyed::Key;
+use crate::ports::MarkEntry;
+use crate::stage::Desk;
+
+/// How a job is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    /// As usual.
+    None,
+    /// After its `Started` is acknowledged.
+    MarkFirst,
+    /// After that, and while nothing else runs.
+    Alone,
+    /// Not at all.
+    NotAtAll,
+}
+
+/// The jobs that are to run alone, one after the other.
+#[derive(Debug, Default)]
+pub(super) struct Loners {
+    waiting: VecDeque<Key>,
+    /// Whose turn it is.
+    current: Option<Key>,
+}
+
+impl JobStage {
+    /// Starts the job, with as much care as what is known of it asks for.
+    pub(super) fn start_with_care(&mut self, key: Key, desk: &mut Desk) {
+        match self.care_for(key) {
+            Care::None => self.start_or_park(key, desk),
+            Care::MarkFirst => self.mark_started(key, 1, desk),
+            Care::Alone => {
+                self.jobs[key].state = State::WaitingToBeAlone;
+                self.loners.waiting.push_back(key);
+                desk.again();
+            }
+            Care::NotAtAll => {
+                let message = "its handler ended the process while nothing else ran in it, after it had been \
+                               in hand when another process died";
+                warn!(job = ?self.jobs[key].job.header().map(|header| header.job_id()), "a job kills its process: it is dead-lettered");
+                self.dead_letter(key, Failure::new(FailureKind::Crash, "crashed-alone", message), desk);
+            }
+        }
+    }
+
+    fn care_for(&mut self, key: Key) -> Care {
+        let in_hand = &self.jobs[key];
+        let Some(partition) = self.partitions.get_mut(&in_hand.slot) else { return Care::None };
+        if !partition.after_death || in_hand.careful {
+            return Care::None;
+        }
+        // While its class is parked it does not run, and what does not run must not be marked as if it did.
+        if self.settings.classes[in_hand.job.class.0].guard.is_parked() {
+            return Care::None;
+        }
+        match in_hand.starts().map_or(0, |starts| starts.crashes) {
+            0 if partition.suspects == 0 => Care::None,
+            0 => {
+                partition.suspects -= 1;
+                Care::MarkFirst
+            }
+            1 => Care::Alone,
+            _ => Care::NotAtAll,
+        }
+    }
+
+    /// Starts the job when this mark is acknowledged.
+    fn mark_started(&mut self, key: Key, crashes: u32, desk: &mut Desk) {
+        let in_hand = &mut self.jobs[key];
+        in_hand.careful = true;
+        in_hand.state = State::BeingMarked;
+        let tried = in_hand.starts().map_or_else(|| in_hand.tried(), |starts| starts.tried);
+        let starts = Starts { tried, crashes };
+        let step =
+            in_hand.job.step(in_hand.round, in_hand.hop, Phase::Started, starts.number(), desk.wall);
+        let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
+        let (slot, known) = (in_hand.slot, in_hand.known);
+        if let Some(partition) = self.partitions.get_mut(&slot) {
+            partition.mark(entry, known, None);
+            partition.pending.starts.push(key);
+        }
+    }
+
+    /// The marks of these jobs are acknowledged: they may run.
+    pub(super) fn may_start(&mut self, keys: &[Key], desk: &mut Desk) {
+        for &key in keys {
+            if !self.jobs.get(key).is_some_and(|in_hand| matches!(in_hand.state, State::BeingMarked)) {
+                continue;
+            }
+            if self.loners.current == Some(key) {
+                info!(job = ?self.jobs[key].job.header().map(|header| header.job_id()), "a suspect runs alone");
+                self.start(key, desk);
+            } else {
+                self.ready_again(key);
+            }
+        }
+    }
+
+    /// Lets the next one be alone that has to be; true when handlers may be handed out otherwise.
+    pub(super) fn see_to_loners(&mut self, desk: &mut Desk) -> bool {
+        if let Some(key) = self.loners.current
+            && !self.jobs.get(key).is_some_and(|in_hand| in_hand.state.is_alone())
+        {
+            self.loners.current = None;
+            self.solitude.give_up();
+        }
+        while self.loners.current.is_none()
+            && let Some(&key) = self.loners.waiting.front()
+        {
+            let waits = |state: &State| matches!(state, State::WaitingToBeAlone);
+            if !self.jobs.get(key).is_some_and(|in_hand| waits(&in_hand.state)) {
+                self.loners.waiting.pop_front();
+            } else if self.solitude.ask() {
+                self.loners.waiting.pop_front();
+                self.loners.current = Some(key);
+            } else {
+                break;
+            }
+        }
+        if !self.solitude.is_wanted() {
+            return true;
+        }
+        if self.running == 0 {
+            self.solitude.is_quiet();
+        }
+        if let Some(key) = self.loners.current
+            && matches!(self.jobs[key].state, State::WaitingToBeAlone)
+            && self.solitude.is_alone()
+        {
+            // Only now: a mark that says "alone" before it is would blame it for another's crash.
+            self.mark_started(key, 2, desk);
+        }
+        false
+    }
+}
+
+impl State {
+    /// It has, or waits for, the process to itself.
+    fn is_alone(&self) -> bool {
+        matches!(self, Self::WaitingToBeAlone | Self::BeingMarked | Self::Running(_))
+    }
+}
