@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
-use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
@@ -15,9 +15,9 @@ use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 
 use crate::classify::{publish_error, publish_failure};
-use crate::context::log_client_error;
+use crate::context::{log_client_error, log_line};
 use crate::fatal::Fatal;
-use crate::settings::{ConnectError, KafkaSettings};
+use crate::settings::{ConnectError, KafkaSettings, create};
 
 /// How many records may be on their way; below librdkafka's own bound, so that it never has to refuse one.
 const IN_FLIGHT: usize = 100_000;
@@ -37,6 +37,10 @@ struct Context {
 }
 
 impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         log_client_error("producer", &error, reason);
     }
@@ -81,9 +85,7 @@ impl Publisher {
             timed_out: AtomicBool::new(false),
             bootstrap: settings.bootstrap.clone(),
         };
-        let producer = ThreadedProducer::from_config_and_context(&settings.producer(), context)
-            .map_err(ConnectError::Configuration)?;
-        Ok(Self { producer })
+        Ok(Self { producer: create(&settings.producer(), context)? })
     }
 
     /// Waits until everything that was handed over is reported, at most this long; true when it is.

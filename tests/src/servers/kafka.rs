@@ -63,11 +63,21 @@ impl Kafka {
         })
     }
 
+    /// One broker that has a further listener, `SECURED`, which these settings are about.
+    #[track_caller]
+    pub(super) fn start_secured(port: u16, settings: &[(&str, &str)]) -> Self {
+        Self::start_planned(1, Plan { secured: Some(port), ..Plan::new(1, settings) }, |_| {})
+    }
+
     #[track_caller]
     fn start_tuned(brokers: usize, settings: &[(&str, &str)], tune: impl Fn(&mut Vec<String>)) -> Self {
+        Self::start_planned(brokers, Plan::new(brokers, settings), tune)
+    }
+
+    #[track_caller]
+    fn start_planned(brokers: usize, plan: Plan, tune: impl Fn(&mut Vec<String>)) -> Self {
         assert!(brokers > 0, "a cluster has a broker");
         let scratch = Scratch::new("kafka");
-        let plan = Plan::new(brokers, settings);
         let mut brokers: Vec<_> = (0..brokers).map(|index| plan.broker(&scratch, index)).collect();
         brokers.iter_mut().for_each(|broker| tune(&mut broker.launch.arguments));
         for broker in &mut brokers {
@@ -186,6 +196,8 @@ struct Plan {
     cluster_id: String,
     ports: Vec<u16>,
     controllers: Vec<u16>,
+    /// The port of the listener with SASL and TLS.
+    secured: Option<u16>,
     settings: String,
 }
 
@@ -197,6 +209,7 @@ impl Plan {
             cluster_id: cluster_id(),
             ports: (0..brokers).map(|_| free_port()).collect(),
             controllers: (0..controllers).map(|_| free_port()).collect(),
+            secured: None,
             settings,
         }
     }
@@ -239,6 +252,16 @@ impl Plan {
             roles = "broker,controller";
             listeners += &format!(",CONTROLLER://127.0.0.1:{port}");
         }
+        let mut advertised = String::new();
+        if let Some(port) = self.secured {
+            let secured = format!(",SECURED://127.0.0.1:{port}");
+            listeners += &secured;
+            advertised = format!(
+                "advertised.listeners=PLAINTEXT://127.0.0.1:{}{secured}\n\
+                 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL\n",
+                self.ports[index]
+            );
+        }
         let voter = |(index, port)| format!("{}@127.0.0.1:{port}", index + 1);
         let voters: Vec<String> = self.controllers.iter().enumerate().map(voter).collect();
         let text = TEMPLATE
@@ -249,7 +272,7 @@ impl Plan {
             .replace("@PORT@", &self.ports[index].to_string())
             .replace("@DATA@", &data.display().to_string())
             .replace("@REPLICATION@", &self.ports.len().min(3).to_string());
-        text + &self.settings
+        text + "\n" + &advertised + &self.settings
     }
 }
 
