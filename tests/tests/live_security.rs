@@ -37,11 +37,12 @@ fn section(properties: &[(&str, String)]) -> String {
 
 /// Jobs whose services know the secured listener alone; what looks on comes by the plain one.
 fn jobs(kafka: &SecuredKafka, prefix: &str) -> Jobs {
-    let mut jobs = Jobs::over_http_at(kafka.kafka(), prefix, "key = [\"id\"]", |call| match script(call).as_str() {
-        "flaky" if attempt(call) == 1 => Answer::status(503),
-        "bad" => Answer::status(422),
-        _ => Answer::ok(),
-    });
+    let mut jobs =
+        Jobs::over_http_at(kafka.kafka(), prefix, "key = [\"id\"]", |call| match script(call).as_str() {
+            "flaky" if attempt(call) == 1 => Answer::status(503),
+            "bad" => Answer::status(422),
+            _ => Answer::ok(),
+        });
     jobs.pipeline.reconfigure(kafka.kafka().bootstrap(), kafka.address());
     jobs.pipeline.configure(&section(&properties(kafka)));
     jobs
@@ -117,7 +118,8 @@ fn assert_told(pipeline: &mut Pipeline, commands: &[&[&str]], code: i32, parts: 
         let process = pipeline.process("command");
         let exit = process.wait(TOLD_WITHIN);
         let (stdout, stderr) = (process.stdout(), process.stderr());
-        let all = format!("{arguments:?} ended with {exit:?} after {:?}:\n{stdout}\n{stderr}", began.elapsed());
+        let all =
+            format!("{arguments:?} ended with {exit:?} after {:?}:\n{stdout}\n{stderr}", began.elapsed());
         assert_eq!(exit, Exit(code), "{all}");
         let sentence = stderr.lines().last().unwrap_or_default();
         assert!(sentence.starts_with("error: "), "{all}");
@@ -189,7 +191,8 @@ fn a_client_without_tls_at_a_listener_with_it_is_told_to_set_the_protocol() {
 
 #[test]
 fn a_client_that_does_not_log_in_at_a_listener_that_asks_for_it_is_told_to_set_the_protocol() {
-    let mut pipeline = with("no-sasl", &[("security.protocol", Some("SSL"))]);
+    let no_log_in = ["sasl.mechanisms", "sasl.username", "sasl.password"].map(|name| (name, None));
+    let mut pipeline = with("no-sasl", &[&[("security.protocol", Some("SSL"))], &no_log_in[..]].concat());
     assert_told(&mut pipeline, &[INGEST], 1, &["another `security.protocol` than SSL", "SASL_SSL"]);
 }
 
@@ -204,7 +207,9 @@ fn a_client_with_tls_at_a_listener_without_it_is_told_to_change_port_or_protocol
 
 #[test]
 fn a_file_that_is_not_there_is_told_with_its_property_and_its_path() {
-    for property in ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"] {
+    for property in
+        ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"]
+    {
         let mut pipeline = with("file", &[(property, Some("/no/such/file.pem"))]);
         let sentence = format!("`{property}` names /no/such/file.pem, which can't be read: No such file");
         assert_told(&mut pipeline, &[CHECK, &["dlq", "list"], INGEST], 2, &[&sentence, "correct the path"]);

@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 pub use crate::context::ShardPort;
-use crate::context::{GroupContext, heals_by_itself, to_list};
+use crate::context::{GroupContext, is_told_by_callback, to_list};
 use crate::fatal::Fatal;
 pub use crate::offsets::Start;
 use crate::settings::{ConnectError, KafkaSettings, create};
@@ -175,6 +175,7 @@ fn look_for_brokers(consumer: &BaseConsumer<GroupContext>) {
         .and_then(|list| list.elements().first().map(|element| element.topic().to_owned()));
     if consumer.fetch_metadata(topic.as_deref(), LOOK_FOR_BROKERS).is_ok() {
         consumer.context().outage.send_replace(None);
+        *consumer.context().refused.lock() = None;
         info!("a broker answers again");
     }
 }
@@ -192,8 +193,7 @@ fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
         Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
             fatal.report(&format!("the consumer failed: {code}"))
         }
-        // The error callback has told it.
-        Some(Err(error)) if heals_by_itself(&error) => {}
+        Some(Err(error)) if is_told_by_callback(&error) => {}
         Some(Err(error)) => warn!(%error, "the consumer reports an error"),
     }
 }

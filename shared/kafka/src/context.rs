@@ -109,16 +109,18 @@ impl ConsumerContext for GroupContext {
 impl GroupContext {
     fn note_outage(&self, error: &KafkaError, reason: &str) {
         let Some(code) = error.rdkafka_error_code() else { return };
-        if let Some(refusal) = Refusal::of(code, reason).filter(Refusal::is_certain) {
+        let refusal = Refusal::of(code, reason).filter(Refusal::is_certain);
+        let is_refusal = refusal.is_some();
+        if let Some(refusal) = refusal {
             *self.refused.lock() = Some((Instant::now(), refusal));
         }
-        if code == Code::AllBrokersDown {
-            let refused = self.refused.lock().take().filter(|(at, _)| at.elapsed() < REFUSED_RECENTLY);
-            let reason = match refused {
+        // One broker that refuses this client may have peers that do not.
+        if code == Code::AllBrokersDown || (is_refusal && self.outage.borrow().is_some()) {
+            let refused = self.refused.lock().clone().filter(|(at, _)| at.elapsed() < REFUSED_RECENTLY);
+            self.outage.send_replace(Some(match refused {
                 Some((_, refusal)) => format!("Kafka refuses this client: {refusal}"),
                 None => "no broker can be reached; the client goes on trying".to_owned(),
-            };
-            self.outage.send_replace(Some(reason));
+            }));
         }
     }
 
@@ -277,11 +279,25 @@ pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaRe
 }
 
 /// Whether the client itself goes on trying, without end.
-pub(crate) fn heals_by_itself(error: &KafkaError) -> bool {
+fn heals_by_itself(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
         Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve)
     )
+}
+
+/// Whether the error callback has told it already, in words.
+pub(crate) fn is_told_by_callback(error: &KafkaError) -> bool {
+    let refused = matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::Authentication
+                | Code::SaslAuthenticationFailed
+                | Code::UnsupportedSASLMechanism
+                | Code::SSL
+        )
+    );
+    refused || heals_by_itself(error)
 }
 
 /// How often broker trouble is told: clients report it at each try.

@@ -11,7 +11,9 @@ pub enum Refusal {
     )]
     Credentials,
     /// It offers other mechanisms.
-    #[error("it does not offer this SASL mechanism; set `sasl.mechanisms` in `[kafka.properties]` to one that it has: {offered}")]
+    #[error(
+        "it does not offer this SASL mechanism; set `sasl.mechanisms` in `[kafka.properties]` to one that it has: {offered}"
+    )]
     Mechanism {
         /// What it offers.
         offered: String,
@@ -80,7 +82,8 @@ impl Refusal {
     /// What it means that a broker took a connection and closed it, for a client of this `security.protocol`. With TLS and a log-in,
     /// the broker would have said what it does not like.
     pub(crate) fn of_closed_connection(reason: &str, protocol: &str) -> Option<Self> {
-        let closed = ["Disconnected", "reset by peer", "Broken pipe"].iter().any(|sign| reason.contains(sign));
+        let closed =
+            ["Disconnected", "reset by peer", "Broken pipe"].iter().any(|sign| reason.contains(sign));
         let used = protocol.to_uppercase();
         (closed && used != "SASL_SSL").then_some(Self::ProbablyOtherProtocol { used })
     }

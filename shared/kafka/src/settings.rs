@@ -39,7 +39,9 @@ pub enum ConnectError {
     #[error("the Kafka client refuses its configuration: {}; see `[kafka.properties]`", without_value(.0))]
     Configuration(KafkaError),
     /// A file that a property names is not there, or not to be read.
-    #[error("`{property}` names {path}, which can't be read: {reason}; correct the path in `[kafka.properties]`")]
+    #[error(
+        "`{property}` names {path}, which can't be read: {reason}; correct the path in `[kafka.properties]`"
+    )]
     File {
         /// The property.
         property: String,

@@ -37,8 +37,9 @@ impl Authority {
         let key = new_key()?;
         let mut builder = certificate("broker", &key)?;
         builder.set_issuer_name(self.certificate.subject_name())?;
-        let names =
-            SubjectAlternativeName::new().ip("127.0.0.1").build(&builder.x509v3_context(Some(&self.certificate), None))?;
+        let names = SubjectAlternativeName::new()
+            .ip("127.0.0.1")
+            .build(&builder.x509v3_context(Some(&self.certificate), None))?;
         builder.append_extension(names)?;
         builder.sign(&self.key, MessageDigest::sha256())?;
         Ok([key.private_key_to_pem_pkcs8()?, builder.build().to_pem()?].concat())
