@@ -206,6 +206,32 @@ fn a_client_with_tls_at_a_listener_without_it_is_told_to_change_port_or_protocol
 }
 
 #[test]
+fn a_client_is_known_by_its_certificate_and_told_when_it_has_none() {
+    let kafka = SecuredKafka::shared();
+    let certificate = kafka.client_certificate().display().to_string();
+    let mutual = |prefix: &str, certificate: Option<&str>| {
+        let mut pipeline = with(
+            prefix,
+            &[
+                ("security.protocol", Some("SSL")),
+                ("sasl.mechanisms", None),
+                ("sasl.username", None),
+                ("sasl.password", None),
+                ("ssl.certificate.location", certificate),
+                ("ssl.key.location", certificate),
+            ],
+        );
+        pipeline.reconfigure(kafka.address(), kafka.mutual_address());
+        pipeline
+    };
+    let known = mutual("mutual", Some(&certificate));
+    known.apply_topics();
+    assert_eq!(known.run(CHECK).0, Exit(0));
+    let parts = ["takes no client without a certificate", "`ssl.certificate.location`", "`ssl.key.location`"];
+    assert_told(&mut mutual("no-certificate", None), &[CHECK, INGEST], 2, &parts);
+}
+
+#[test]
 fn a_file_that_is_not_there_is_told_with_its_property_and_its_path() {
     for property in
         ["ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.keystore.location"]

@@ -45,10 +45,10 @@ pub enum Refusal {
         /// What this client speaks.
         used: String,
     },
-    /// It asks for a certificate of the client.
+    /// It asks for a certificate of the client, and got none, or one that it does not trust.
     #[error(
-        "it asks for a certificate of the client; set `ssl.certificate.location` and `ssl.key.location` in `[kafka.properties]` to \
-         one that the broker trusts"
+        "it takes no client without a certificate that it trusts; set `ssl.certificate.location` and `ssl.key.location` in \
+         `[kafka.properties]` to such a one"
     )]
     ClientCertificate,
     /// Something else about logging in or TLS.
@@ -69,7 +69,8 @@ impl Refusal {
             }
             Code::SSL if says("wrong version number") || says("packet length too long") => Some(Self::NoTls),
             Code::SSL | Code::BrokerTransportFailure
-                if says("certificate required") || says("unexpected message") =>
+                if says(" alert ") && (says("certificate") || says("unknown ca"))
+                    || says("unexpected message") =>
             {
                 Some(Self::ClientCertificate)
             }
@@ -154,6 +155,12 @@ mod tests {
                 Code::BrokerTransportFailure,
                 "SSL handshake failed: Disconnected: connecting to a PLAINTEXT broker listener? (after 1ms in state SSL_HANDSHAKE)",
                 Some(Refusal::ProbablyNoTls),
+            ),
+            (
+                Code::BrokerTransportFailure,
+                "Receive failed: error:0A000412:SSL routines::sslv3 alert bad certificate: SSL alert number 42 (after 3ms in state \
+                 APIVERSION_QUERY)",
+                Some(Refusal::ClientCertificate),
             ),
             (Code::BrokerTransportFailure, "Connect to ipv4#127.0.0.1:9094 failed: Connection refused", None),
             (Code::AllBrokersDown, "1/1 brokers are down", None),

@@ -63,10 +63,10 @@ impl Kafka {
         })
     }
 
-    /// One broker that has a further listener, `SECURED`, which these settings are about.
+    /// One broker with further listeners, which these settings are about.
     #[track_caller]
-    pub(super) fn start_secured(port: u16, settings: &[(&str, &str)]) -> Self {
-        Self::start_planned(1, Plan { secured: Some(port), ..Plan::new(1, settings) }, |_| {})
+    pub(super) fn start_listening(further: Vec<Listener>, settings: &[(&str, &str)]) -> Self {
+        Self::start_planned(1, Plan { further, ..Plan::new(1, settings) }, |_| {})
     }
 
     #[track_caller]
@@ -191,13 +191,20 @@ impl Broker {
     }
 }
 
+/// A listener beside the plain one.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    pub(super) name: &'static str,
+    pub(super) protocol: &'static str,
+    pub(super) port: u16,
+}
+
 /// What the nodes of a cluster must agree on.
 struct Plan {
     cluster_id: String,
     ports: Vec<u16>,
     controllers: Vec<u16>,
-    /// The port of the listener with SASL and TLS.
-    secured: Option<u16>,
+    further: Vec<Listener>,
     settings: String,
 }
 
@@ -209,7 +216,7 @@ impl Plan {
             cluster_id: cluster_id(),
             ports: (0..brokers).map(|_| free_port()).collect(),
             controllers: (0..controllers).map(|_| free_port()).collect(),
-            secured: None,
+            further: Vec::new(),
             settings,
         }
     }
@@ -252,16 +259,16 @@ impl Plan {
             roles = "broker,controller";
             listeners += &format!(",CONTROLLER://127.0.0.1:{port}");
         }
-        let mut advertised = String::new();
-        if let Some(port) = self.secured {
-            let secured = format!(",SECURED://127.0.0.1:{port}");
-            listeners += &secured;
-            advertised = format!(
-                "advertised.listeners=PLAINTEXT://127.0.0.1:{}{secured}\n\
-                 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL\n",
-                self.ports[index]
-            );
+        let mut advertised = format!("PLAINTEXT://127.0.0.1:{}", self.ports[index]);
+        let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        for Listener { name, protocol, port } in &self.further {
+            let listener = format!(",{name}://127.0.0.1:{port}");
+            listeners += &listener;
+            advertised += &listener;
+            protocols += &format!(",{name}:{protocol}");
         }
+        let further =
+            format!("\nadvertised.listeners={advertised}\nlistener.security.protocol.map={protocols}\n");
         let voter = |(index, port)| format!("{}@127.0.0.1:{port}", index + 1);
         let voters: Vec<String> = self.controllers.iter().enumerate().map(voter).collect();
         let text = TEMPLATE
@@ -272,7 +279,7 @@ impl Plan {
             .replace("@PORT@", &self.ports[index].to_string())
             .replace("@DATA@", &data.display().to_string())
             .replace("@REPLICATION@", &self.ports.len().min(3).to_string());
-        text + "\n" + &advertised + &self.settings
+        text + &further + &self.settings
     }
 }
 

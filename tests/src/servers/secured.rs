@@ -3,6 +3,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::certificates::Authority;
+use super::kafka::Listener;
 use super::{Kafka, Scratch, downloads, java_options};
 use crate::guard::{Guarded, Launch, tail};
 use crate::ports::free_port;
@@ -12,12 +13,13 @@ pub const USER: &str = "tidegate-user";
 /// The user's password.
 pub const PASSWORD: &str = "correct-horse-battery";
 
-/// One broker with two listeners: a plain one, by which the test itself looks on, and one that asks for TLS and a log-in by
-/// SCRAM-SHA-512. The certificate is signed by an authority made for it.
+/// One broker with three listeners: a plain one, by which the test itself looks on; one that asks for TLS and a log-in by
+/// SCRAM-SHA-512; and one that asks for TLS and a certificate of the client. All certificates are signed by an authority made for it.
 #[derive(Debug)]
 pub struct SecuredKafka {
     kafka: Kafka,
     address: String,
+    mutual: String,
     /// After `kafka`, which reads its key there.
     scratch: Scratch,
 }
@@ -36,22 +38,29 @@ impl SecuredKafka {
             path.display().to_string()
         };
         let key_store = write("broker.pem", ours.issue().expect("a certificate can be signed"));
-        write("ca.pem", ours.pem().expect("a certificate can be written"));
+        write("client.pem", ours.issue().expect("a certificate can be signed"));
+        let trusted = write("ca.pem", ours.pem().expect("a certificate can be written"));
         write("other-ca.pem", other.pem().expect("a certificate can be written"));
-        let port = free_port();
-        let kafka = Kafka::start_secured(
-            port,
+        let secured = Listener { name: "SECURED", protocol: "SASL_SSL", port: free_port() };
+        let mutual = Listener { name: "MUTUAL", protocol: "SSL", port: free_port() };
+        let address = |listener: &Listener| format!("127.0.0.1:{}", listener.port);
+        let (address, mutual_address) = (address(&secured), address(&mutual));
+        let kafka = Kafka::start_listening(
+            vec![secured, mutual],
             &[
+                ("ssl.keystore.type", "PEM"),
+                ("ssl.keystore.location", &key_store),
+                ("ssl.truststore.type", "PEM"),
+                ("ssl.truststore.location", &trusted),
                 ("listener.name.secured.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
                 (
                     "listener.name.secured.scram-sha-512.sasl.jaas.config",
                     "org.apache.kafka.common.security.scram.ScramLoginModule required;",
                 ),
-                ("listener.name.secured.ssl.keystore.type", "PEM"),
-                ("listener.name.secured.ssl.keystore.location", &key_store),
+                ("listener.name.mutual.ssl.client.auth", "required"),
             ],
         );
-        let secured = Self { kafka, address: format!("127.0.0.1:{port}"), scratch };
+        let secured = Self { kafka, address, mutual: mutual_address, scratch };
         secured.set_password(PASSWORD);
         secured
     }
@@ -75,6 +84,16 @@ impl SecuredKafka {
     /// The address of the listener with TLS and log-in.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// The address of the listener that asks for a certificate of the client.
+    pub fn mutual_address(&self) -> &str {
+        &self.mutual
+    }
+
+    /// A file with a client's key and certificate.
+    pub fn client_certificate(&self) -> PathBuf {
+        self.scratch.path().join("client.pem")
     }
 
     /// A file with the certificate of the authority that signed the broker's.
