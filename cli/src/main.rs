@@ -11,7 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
-use tidegate_bootstrap::{Config, ExitCode as Code};
+use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
+use tidegate_kafka::ConnectError;
+use tidegate_kafka::topics::TopicError;
 
 /// librdkafka and RocksDB allocate for each record too, and much of it is freed by another thread than allocated it: it replaces
 /// the C library's `malloc` for them as well.
@@ -104,7 +106,12 @@ fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
         return error.exit_code();
     }
-    if error.is::<tidegate_bootstrap::ConfigError>() { Code::Usage } else { Code::Failed }
+    let connect = match error.downcast_ref::<TopicError>() {
+        Some(TopicError::Connect(error)) => Some(error),
+        _ => error.downcast_ref::<ConnectError>(),
+    };
+    let misconfigured = connect.is_some_and(ConnectError::is_misconfiguration);
+    if misconfigured || error.is::<ConfigError>() { Code::Usage } else { Code::Failed }
 }
 
 /// Runs a future on a runtime of its own.

@@ -54,9 +54,7 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     let schema = CompiledSchema::parse(id, &text, &[])
         .map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
     let kafka = wiring::kafka(config);
-    if let Some(partitions) = args.create {
-        create(config, &kafka, &args.topic, partitions)?;
-    }
+    ensure_topic(config, &kafka, args)?;
     let publisher = Publisher::new(&kafka, Fatal::default())?;
     let lines: Box<dyn BufRead> = match &args.file {
         Some(file) => Box::new(std::io::BufReader::new(
@@ -69,11 +67,18 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     Ok(ExitCode::Ok)
 }
 
-fn create(config: &Config, kafka: &KafkaSettings, topic: &str, partitions: u32) -> anyhow::Result<()> {
+/// A producer alone would wait half a minute for a cluster or a topic that is not there, and not say which.
+fn ensure_topic(config: &Config, kafka: &KafkaSettings, args: &Produce) -> anyhow::Result<()> {
     let cluster = Cluster::connect(kafka)?;
-    if cluster.topics()?.contains_key(topic) {
-        return Ok(());
+    let topic = &args.topic;
+    match (cluster.topics()?.contains_key(topic), args.create) {
+        (true, _) => Ok(()),
+        (false, Some(partitions)) => create(config, &cluster, topic, partitions),
+        (false, None) => bail!("there is no topic `{topic}`; correct --topic, or add --create PARTITIONS"),
     }
+}
+
+fn create(config: &Config, cluster: &Cluster, topic: &str, partitions: u32) -> anyhow::Result<()> {
     let spec = TopicSpec {
         name: topic.to_owned(),
         partitions: Some(partitions),

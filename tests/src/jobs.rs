@@ -24,7 +24,8 @@ pub const RUNS_VARIABLE: &str = "TEST_WORKER_RUNS";
 /// For what takes a moment on an idle machine.
 pub const SOON: Duration = Duration::from_secs(60);
 
-const SCHEMA: &str = r#"{"type":"record","name":"Task","namespace":"test","fields":[
+/// The schema of the events.
+pub const SCHEMA: &str = r#"{"type":"record","name":"Task","namespace":"test","fields":[
     {"name":"id","type":"string"},{"name":"lane","type":"string"},{"name":"script","type":"string"}]}"#;
 
 /// An event.

@@ -5,13 +5,16 @@
 //! its own. `./x test` starts one of each for *all* test binaries and names them by [`BOOTSTRAP_VARIABLE`] and
 //! [`REGISTRY_VARIABLE`]; without these, each test binary starts its own on first use.
 
+mod certificates;
 mod kafka;
 mod registry;
+mod secured;
 
 use std::path::{Path, PathBuf};
 
 pub use kafka::Kafka;
 pub use registry::Registry;
+pub use secured::{PASSWORD, SecuredKafka, USER};
 
 /// Names the bootstrap servers of a running Kafka for [`Kafka::shared`].
 pub const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_TEST_BOOTSTRAP";

@@ -7,7 +7,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaError;
 use tidegate_domain::CommitPosition;
@@ -18,10 +17,10 @@ use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
 pub use crate::context::ShardPort;
-use crate::context::{GroupContext, heals_by_itself, to_list};
+use crate::context::{GroupContext, is_told_by_callback, to_list};
 use crate::fatal::Fatal;
 pub use crate::offsets::Start;
-use crate::settings::{ConnectError, KafkaSettings};
+use crate::settings::{ConnectError, KafkaSettings, create};
 
 /// What a group member reads.
 pub struct Subscription {
@@ -85,12 +84,11 @@ impl GroupMember {
             refused_commits: AtomicU64::new(0),
             bootstrap: settings.bootstrap.clone(),
             joined: watch::Sender::new(false),
-            reachable: watch::Sender::new(true),
+            outage: watch::Sender::new(None),
+            refused: Mutex::new(None),
         };
         let config = settings.consumer(&subscription.group);
-        let consumer =
-            BaseConsumer::from_config_and_context(&config, context).map_err(ConnectError::Configuration)?;
-        let consumer = Arc::new(consumer);
+        let consumer: Arc<BaseConsumer<GroupContext>> = Arc::new(create(&config, context)?);
         // Set once, here: the callbacks need the consumer as a shared one.
         let _first = consumer.context().consumer.set(Arc::downgrade(&consumer));
         let topics: Vec<&str> = subscription.topics.iter().map(String::as_str).collect();
@@ -121,9 +119,9 @@ impl GroupMember {
         self.consumer.context().joined.subscribe()
     }
 
-    /// False while no broker can be reached.
-    pub fn reachable(&self) -> watch::Receiver<bool> {
-        self.consumer.context().reachable.subscribe()
+    /// Why no broker serves this member; nothing while one does.
+    pub fn outage(&self) -> watch::Receiver<Option<String>> {
+        self.consumer.context().outage.subscribe()
     }
 
     /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards.
@@ -151,7 +149,7 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
     let mut look_again_at = Instant::now();
     while !leave.load(Ordering::Acquire) {
         poll(consumer, fatal);
-        if !*consumer.context().reachable.borrow() && Instant::now() >= look_again_at {
+        if consumer.context().outage.borrow().is_some() && Instant::now() >= look_again_at {
             look_for_brokers(consumer);
             look_again_at = Instant::now() + LOOK_FOR_BROKERS;
         }
@@ -176,7 +174,8 @@ fn look_for_brokers(consumer: &BaseConsumer<GroupContext>) {
         .as_ref()
         .and_then(|list| list.elements().first().map(|element| element.topic().to_owned()));
     if consumer.fetch_metadata(topic.as_deref(), LOOK_FOR_BROKERS).is_ok() {
-        consumer.context().reachable.send_replace(true);
+        consumer.context().outage.send_replace(None);
+        *consumer.context().refused.lock() = None;
         info!("a broker answers again");
     }
 }
@@ -194,8 +193,7 @@ fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
         Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
             fatal.report(&format!("the consumer failed: {code}"))
         }
-        // The error callback has told it.
-        Some(Err(error)) if heals_by_itself(&error) => {}
+        Some(Err(error)) if is_told_by_callback(&error) => {}
         Some(Err(error)) => warn!(%error, "the consumer reports an error"),
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::statistics::Statistics;
@@ -23,6 +24,7 @@ use tracing::{debug, error, info, warn};
 use crate::fatal::Fatal;
 use crate::native::PartitionQueue;
 use crate::offsets::{self, Start};
+use crate::refusal::Refusal;
 use crate::source::PartitionSource;
 
 /// Where one shard is reached.
@@ -46,20 +48,26 @@ pub(crate) struct GroupContext {
     pub(crate) refused_commits: AtomicU64,
     pub(crate) bootstrap: String,
     pub(crate) joined: watch::Sender<bool>,
-    /// False from when no broker can be reached until one answers.
-    pub(crate) reachable: watch::Sender<bool>,
+    /// Why no broker serves this client, from when all are lost until one answers.
+    pub(crate) outage: watch::Sender<Option<String>>,
+    /// What a broker has refused this client for, and when.
+    pub(crate) refused: Mutex<Option<(Instant, Refusal)>>,
 }
 
-/// How long after the drain deadline a shard may take to answer, before it counts as hanging.
+/// How long a refusal explains that no broker is left; librdkafka reports the same one every 30 s only.
+const REFUSED_RECENTLY: Duration = Duration::from_secs(60);
 /// How long brokers may take to say where a partition is read from; well below `max.poll.interval.ms`.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(60);
+/// How long after the drain deadline a shard may take to answer, before it counts as hanging.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
 impl ClientContext for GroupContext {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
-        if error.rdkafka_error_code() == Some(Code::AllBrokersDown) {
-            self.reachable.send_replace(false);
-        }
+        self.note_outage(&error, reason);
         log_client_error("consumer", &error, reason);
         if error.rdkafka_error_code() == Some(Code::Fatal) {
             self.fatal.report(reason);
@@ -99,6 +107,23 @@ impl ConsumerContext for GroupContext {
 }
 
 impl GroupContext {
+    fn note_outage(&self, error: &KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code() else { return };
+        let refusal = Refusal::of(code, reason).filter(Refusal::is_certain);
+        let is_refusal = refusal.is_some();
+        if let Some(refusal) = refusal {
+            *self.refused.lock() = Some((Instant::now(), refusal));
+        }
+        // One broker that refuses this client may have peers that do not.
+        if code == Code::AllBrokersDown || (is_refusal && self.outage.borrow().is_some()) {
+            let refused = self.refused.lock().clone().filter(|(at, _)| at.elapsed() < REFUSED_RECENTLY);
+            self.outage.send_replace(Some(match refused {
+                Some((_, refusal)) => format!("Kafka refuses this client: {refusal}"),
+                None => "no broker can be reached; the client goes on trying".to_owned(),
+            }));
+        }
+    }
+
     fn assign(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
         if partitions.count() == 0 {
             consumer.incremental_assign(partitions)?;
@@ -254,11 +279,25 @@ pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaRe
 }
 
 /// Whether the client itself goes on trying, without end.
-pub(crate) fn heals_by_itself(error: &KafkaError) -> bool {
+fn heals_by_itself(error: &KafkaError) -> bool {
     matches!(
         error.rdkafka_error_code(),
         Some(Code::BrokerTransportFailure | Code::AllBrokersDown | Code::OperationTimedOut | Code::Resolve)
     )
+}
+
+/// Whether the error callback has told it already, in words.
+pub(crate) fn is_told_by_callback(error: &KafkaError) -> bool {
+    let refused = matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::Authentication
+                | Code::SaslAuthenticationFailed
+                | Code::UnsupportedSASLMechanism
+                | Code::SSL
+        )
+    );
+    refused || heals_by_itself(error)
 }
 
 /// How often broker trouble is told: clients report it at each try.
@@ -274,16 +313,31 @@ fn may_tell_again(role: &str) -> bool {
     again
 }
 
+/// What librdkafka logs. Failed connections come as errors too, and are told there.
+pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
+    match level {
+        _ if matches!(facility, "FAIL" | "ERROR") => debug!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Warning => warn!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Notice | RDKafkaLogLevel::Info => info!(target: "librdkafka", facility, "{message}"),
+        RDKafkaLogLevel::Debug => debug!(target: "librdkafka", facility, "{message}"),
+        _ => error!(target: "librdkafka", facility, "{message}"),
+    }
+}
+
 /// Broker trouble heals by itself and is told once in a while; the rest needs a person.
 pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
+    let refusal = error.rdkafka_error_code().and_then(|code| Refusal::of(code, reason));
+    if let Some(refusal) = refusal.filter(Refusal::is_certain) {
+        if may_tell_again(&format!("{role} refused")) {
+            error!(role, %refusal, reason, "a broker refuses this client; nothing is lost, and the client goes on trying");
+        }
+        return;
+    }
     match error.rdkafka_error_code() {
         _ if heals_by_itself(error) => {
             if may_tell_again(role) {
                 warn!(role, reason, "a broker can't be reached; the client goes on trying");
             }
-        }
-        Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL) => {
-            error!(role, reason, "the broker refuses this client; check `[kafka.properties]`");
         }
         _ => warn!(role, %error, reason, "the Kafka client reports an error"),
     }

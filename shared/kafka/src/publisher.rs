@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
-use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::Message;
 use rdkafka::message::DeliveryResult;
@@ -17,9 +17,9 @@ use tidegate_pipeline::ports::{Acknowledged, Delivery, PublishError, RecordPubli
 use tidegate_pipeline::record::OutboundRecord;
 
 use crate::classify::{publish_error, publish_failure};
-use crate::context::log_client_error;
+use crate::context::{log_client_error, log_line};
 use crate::fatal::Fatal;
-use crate::settings::{ConnectError, KafkaSettings};
+use crate::settings::{ConnectError, KafkaSettings, create};
 
 /// How many records may be on their way; below librdkafka's own bound, so that it never has to refuse one.
 const IN_FLIGHT: usize = 100_000;
@@ -39,6 +39,10 @@ struct Context {
 }
 
 impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         log_client_error("producer", &error, reason);
     }
@@ -86,9 +90,7 @@ impl Publisher {
             timed_out: AtomicBool::new(false),
             bootstrap: settings.bootstrap.clone(),
         };
-        let producer = ThreadedProducer::from_config_and_context(&settings.producer(), context)
-            .map_err(ConnectError::Configuration)?;
-        Ok(Self { producer })
+        Ok(Self { producer: create(&settings.producer(), context)? })
     }
 
     /// Waits until everything that was handed over is reported, at most this long; true when it is.

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
+use rdkafka::config::FromClientConfigAndContext;
+use rdkafka::error::KafkaError;
+use rdkafka::{ClientConfig, ClientContext};
+
+use crate::refusal::Refusal;
 
 /// What every client is made from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct KafkaSettings {
     /// `bootstrap.servers`.
     pub bootstrap: String,
@@ -21,22 +25,95 @@ pub struct KafkaSettings {
     pub max_message_bytes: usize,
 }
 
-/// Why a client could not be made.
+/// Without the properties: passwords are among them.
+impl std::fmt::Debug for KafkaSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KafkaSettings").field("bootstrap", &self.bootstrap).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no client, or why it has no cluster to talk to.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// A property is unknown to librdkafka, or has a wrong value.
-    #[error("the Kafka client refuses its configuration: {0}; see `[kafka.properties]`")]
-    Configuration(#[source] rdkafka::error::KafkaError),
+    /// A property is unknown to librdkafka, or has a wrong value. The text never holds a value that may be a secret.
+    #[error("the Kafka client refuses its configuration: {}; see `[kafka.properties]`", without_value(.0))]
+    Configuration(KafkaError),
+    /// A file that a property names is not there, or not to be read.
+    #[error(
+        "`{property}` names {path}, which can't be read: {reason}; correct the path in `[kafka.properties]`"
+    )]
+    File {
+        /// The property.
+        property: String,
+        /// The path, as it was written.
+        path: String,
+        /// What the operating system says.
+        reason: std::io::Error,
+    },
+    /// A broker turns this client away.
+    #[error("Kafka at `{bootstrap}` refuses this client: {refusal}")]
+    Refused {
+        /// The addresses.
+        bootstrap: String,
+        /// Why.
+        refusal: Refusal,
+    },
     /// No broker answered.
     #[error(
-        "no broker of `{bootstrap}` answers: {source}; check `kafka.bootstrap`, and that Kafka is running"
+        "no broker of `{bootstrap}` answers: {reason}; check `kafka.bootstrap`, and that Kafka is running"
     )]
     Unreachable {
         /// The addresses.
         bootstrap: String,
         /// What the client says.
-        source: rdkafka::error::KafkaError,
+        reason: String,
     },
+}
+
+impl ConnectError {
+    /// Whether the configuration is at fault for certain, so that trying again won't help.
+    pub fn is_misconfiguration(&self) -> bool {
+        match self {
+            Self::Configuration(_) | Self::File { .. } => true,
+            Self::Refused { refusal, .. } => refusal.is_certain(),
+            Self::Unreachable { .. } => false,
+        }
+    }
+}
+
+/// librdkafka repeats the value of a property that it does not know, and a password's name may be misspelt.
+fn without_value(error: &KafkaError) -> String {
+    match error {
+        KafkaError::ClientConfig(_, description, _, _) => description.clone(),
+        KafkaError::ClientCreation(description) => description.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Makes a client.
+pub(crate) fn create<C: ClientContext, T: FromClientConfigAndContext<C>>(
+    config: &ClientConfig,
+    context: C,
+) -> Result<T, ConnectError> {
+    files_are_there(config)?;
+    T::from_config_and_context(config, context).map_err(ConnectError::Configuration)
+}
+
+/// What librdkafka says of a missing file is an error number of OpenSSL's.
+fn files_are_there(config: &ClientConfig) -> Result<(), ConnectError> {
+    let properties = config.config_map();
+    let files = properties.iter().filter(|(name, path)| {
+        // With `probe`, the usual places of the system are tried.
+        (name.starts_with("ssl.") || name.starts_with("https."))
+            && name.ends_with(".location")
+            && **path != "probe"
+    });
+    for (&property, &path) in files {
+        if let Err(reason) = std::fs::File::open(path) {
+            return Err(ConnectError::File { property: property.to_owned(), path: path.to_owned(), reason });
+        }
+    }
+    Ok(())
 }
 
 /// How long a look at the cluster may take.
@@ -99,5 +176,46 @@ impl KafkaSettings {
             .set("acks", "all")
             .set("message.max.bytes", self.max_message_bytes.to_string());
         config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(property: &str, value: &str) -> String {
+        let mut config = ClientConfig::new();
+        config.set(property, value);
+        let created: Result<rdkafka::consumer::BaseConsumer, _> =
+            create(&config, rdkafka::consumer::DefaultConsumerContext);
+        let error = created.err().expect("the client is refused");
+        assert!(error.is_misconfiguration());
+        format!("{error} {error:#}")
+    }
+
+    #[test]
+    fn the_value_of_a_misspelt_property_is_not_repeated() {
+        let text = refused("sasl.pasword", "hunter2");
+        assert!(text.contains("sasl.pasword") && !text.contains("hunter2"), "{text}");
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_told_with_its_property_and_path() {
+        let text = refused("ssl.ca.location", "/no/such/ca.pem");
+        assert!(text.starts_with("`ssl.ca.location` names /no/such/ca.pem, which can't be read: "), "{text}");
+    }
+
+    #[test]
+    fn settings_print_no_property() {
+        let secret = ("sasl.password".to_owned(), "hunter2".to_owned());
+        let settings = KafkaSettings {
+            bootstrap: "kafka:9092".to_owned(),
+            properties: vec![secret.clone()],
+            consumer_properties: vec![secret.clone()],
+            producer_properties: vec![secret],
+            session_timeout: Duration::from_secs(45),
+            max_message_bytes: 1,
+        };
+        assert!(!format!("{settings:?}").contains("hunter2"));
     }
 }

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::config::FromClientConfig;
-use rdkafka::consumer::{BaseConsumer, Consumer, DefaultConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaResult;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidegate_domain::Partition;
@@ -12,9 +11,10 @@ use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_pipeline::{Inbox, Record, Wake};
 
+use crate::look::{self, Reports};
 use crate::native::PartitionQueue;
 use crate::publisher::Publisher;
-use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
+use crate::settings::{KafkaSettings, LOOK_TIMEOUT};
 use crate::topics::TopicError;
 
 /// A record, and the partition that it was read from.
@@ -34,13 +34,10 @@ pub fn read_topic(
 ) -> Result<(), TopicError> {
     let mut config = settings.consumer("tidegate-reader");
     config.set("auto.offset.reset", "earliest");
-    let consumer: BaseConsumer<DefaultConsumerContext> =
-        BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?;
-    let consumer = Arc::new(consumer);
+    let consumer: Arc<BaseConsumer<Reports>> = Arc::new(look::client(config)?);
     let unreadable =
         |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
-    let metadata =
-        patiently(|| consumer.fetch_metadata(Some(topic), LOOK_TIMEOUT)).map_err(|e| unreadable(&e))?;
+    let metadata = look::metadata(&consumer, &settings.bootstrap, Some(topic))?;
     let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
         return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
     };
@@ -66,7 +63,7 @@ fn patiently<T>(mut ask: impl FnMut() -> KafkaResult<T>) -> KafkaResult<T> {
 }
 
 fn read_partition(
-    consumer: &Arc<BaseConsumer<DefaultConsumerContext>>,
+    consumer: &Arc<BaseConsumer<Reports>>,
     topic: &str,
     partition: i32,
     end: i64,

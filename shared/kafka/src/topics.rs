@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::config::FromClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::warn;
 
+use crate::look::{self, Reports};
 use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 
 /// A topic that tidegate needs.
@@ -62,8 +61,8 @@ pub enum TopicError {
 
 /// A look at the cluster, and changes to its topics.
 pub struct Cluster {
-    admin: AdminClient<DefaultClientContext>,
-    consumer: BaseConsumer,
+    admin: AdminClient<Reports>,
+    consumer: BaseConsumer<Reports>,
     bootstrap: String,
 }
 
@@ -78,18 +77,15 @@ impl Cluster {
     pub fn connect(settings: &KafkaSettings) -> Result<Self, ConnectError> {
         let config = settings.client("admin");
         Ok(Self {
-            admin: AdminClient::from_config(&config).map_err(ConnectError::Configuration)?,
-            consumer: BaseConsumer::from_config(&config).map_err(ConnectError::Configuration)?,
+            admin: look::client(config.clone())?,
+            consumer: look::client(config)?,
             bootstrap: settings.bootstrap.clone(),
         })
     }
 
     /// Every topic with its partitions. Blocks.
     pub fn topics(&self) -> Result<BTreeMap<String, TopicState>, TopicError> {
-        let metadata = self
-            .consumer
-            .fetch_metadata(None, LOOK_TIMEOUT)
-            .map_err(|source| ConnectError::Unreachable { bootstrap: self.bootstrap.clone(), source })?;
+        let metadata = look::metadata(&self.consumer, &self.bootstrap, None)?;
         let state = |topic: &rdkafka::metadata::MetadataTopic| TopicState {
             partitions: u32::try_from(topic.partitions().len()).unwrap_or(u32::MAX),
             replication: topic.partitions().first().map_or(0, |p| p.replicas().len()),

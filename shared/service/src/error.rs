@@ -56,6 +56,11 @@ impl ServiceError {
         use tidegate_bootstrap::ExitCode;
         match self {
             Self::Configuration(_) | Self::Drift(_) | Self::Unfit(_) | Self::Observe(_) => ExitCode::Usage,
+            Self::Connect(error) | Self::Topics(TopicError::Connect(error))
+                if error.is_misconfiguration() =>
+            {
+                ExitCode::Usage
+            }
             _ => ExitCode::Failed,
         }
     }

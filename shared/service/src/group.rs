@@ -50,7 +50,7 @@ pub async fn run<S: Stage>(
     health.ready(STARTING);
     info!(group = subscription.group, topics = ?subscription.topics, "joining the group");
     let group = GroupMember::join(kafka, subscription, ports.clone(), fatal.clone())?;
-    tokio::spawn(watch_brokers(group.reachable(), health.clone(), format!("{name} brokers")));
+    tokio::spawn(watch_brokers(group.outage(), health.clone(), format!("{name} brokers")));
     let make = Arc::new(make);
     for (number, port) in ports.into_iter().enumerate() {
         let component = format!("{name} shard {number}");
@@ -82,13 +82,16 @@ pub async fn run<S: Stage>(
     }
 }
 
-/// Not ready while no broker can be reached; ends with the group.
-async fn watch_brokers(mut reachable: tokio::sync::watch::Receiver<bool>, health: Health, component: String) {
-    while reachable.changed().await.is_ok() {
-        if *reachable.borrow_and_update() {
-            health.ready(&component);
-        } else {
-            health.not_ready(&component, "no broker can be reached; the client goes on trying");
+/// Not ready while no broker serves the group's member; ends with the group.
+async fn watch_brokers(
+    mut outage: tokio::sync::watch::Receiver<Option<String>>,
+    health: Health,
+    component: String,
+) {
+    while outage.changed().await.is_ok() {
+        match &*outage.borrow_and_update() {
+            None => health.ready(&component),
+            Some(reason) => health.not_ready(&component, reason.as_str()),
         }
     }
 }

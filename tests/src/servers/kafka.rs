@@ -63,11 +63,21 @@ impl Kafka {
         })
     }
 
+    /// One broker with further listeners, which these settings are about.
+    #[track_caller]
+    pub(super) fn start_listening(further: Vec<Listener>, settings: &[(&str, &str)]) -> Self {
+        Self::start_planned(1, Plan { further, ..Plan::new(1, settings) }, |_| {})
+    }
+
     #[track_caller]
     fn start_tuned(brokers: usize, settings: &[(&str, &str)], tune: impl Fn(&mut Vec<String>)) -> Self {
+        Self::start_planned(brokers, Plan::new(brokers, settings), tune)
+    }
+
+    #[track_caller]
+    fn start_planned(brokers: usize, plan: Plan, tune: impl Fn(&mut Vec<String>)) -> Self {
         assert!(brokers > 0, "a cluster has a broker");
         let scratch = Scratch::new("kafka");
-        let plan = Plan::new(brokers, settings);
         let mut brokers: Vec<_> = (0..brokers).map(|index| plan.broker(&scratch, index)).collect();
         brokers.iter_mut().for_each(|broker| tune(&mut broker.launch.arguments));
         for broker in &mut brokers {
@@ -181,11 +191,20 @@ impl Broker {
     }
 }
 
+/// A listener beside the plain one.
+#[derive(Debug, Clone)]
+pub(super) struct Listener {
+    pub(super) name: &'static str,
+    pub(super) protocol: &'static str,
+    pub(super) port: u16,
+}
+
 /// What the nodes of a cluster must agree on.
 struct Plan {
     cluster_id: String,
     ports: Vec<u16>,
     controllers: Vec<u16>,
+    further: Vec<Listener>,
     settings: String,
 }
 
@@ -197,6 +216,7 @@ impl Plan {
             cluster_id: cluster_id(),
             ports: (0..brokers).map(|_| free_port()).collect(),
             controllers: (0..controllers).map(|_| free_port()).collect(),
+            further: Vec::new(),
             settings,
         }
     }
@@ -239,6 +259,16 @@ impl Plan {
             roles = "broker,controller";
             listeners += &format!(",CONTROLLER://127.0.0.1:{port}");
         }
+        let mut advertised = format!("PLAINTEXT://127.0.0.1:{}", self.ports[index]);
+        let mut protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT".to_owned();
+        for Listener { name, protocol, port } in &self.further {
+            let listener = format!(",{name}://127.0.0.1:{port}");
+            listeners += &listener;
+            advertised += &listener;
+            protocols += &format!(",{name}:{protocol}");
+        }
+        let further =
+            format!("\nadvertised.listeners={advertised}\nlistener.security.protocol.map={protocols}\n");
         let voter = |(index, port)| format!("{}@127.0.0.1:{port}", index + 1);
         let voters: Vec<String> = self.controllers.iter().enumerate().map(voter).collect();
         let text = TEMPLATE
@@ -249,7 +279,7 @@ impl Plan {
             .replace("@PORT@", &self.ports[index].to_string())
             .replace("@DATA@", &data.display().to_string())
             .replace("@REPLICATION@", &self.ports.len().min(3).to_string());
-        text + &self.settings
+        text + &further + &self.settings
     }
 }
 

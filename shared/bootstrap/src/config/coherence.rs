@@ -6,6 +6,7 @@ use super::Config;
 use super::class::Class;
 use super::class_key::KeySource;
 use super::error::InvalidValue;
+use super::kafka::WRITE_A_MECHANISM;
 use super::reader::Reader;
 use super::values::exact;
 
@@ -17,6 +18,7 @@ pub(super) fn check(config: &Config, reader: &Reader) {
     let mut note =
         |path: String, wrong: String, remedy: &str| reader.note(path, InvalidValue::new(wrong, remedy));
     registry_is_there(config, &mut note);
+    a_log_in_has_its_mechanism(config, &mut note);
     sources_are_not_our_topics(config, &mut note);
     retentions_cover_the_waits(config, &mut note);
     memory_holds_the_largest_record(config, &mut note);
@@ -46,6 +48,13 @@ fn registry_is_there(config: &Config, note: Note<'_>) {
     if config.registry.is_none() && !config.classes.is_empty() {
         let wrong = "it is missing, and the classes' events need its schemas".to_owned();
         note("registry.url".to_owned(), wrong, "write url = \"http://host:8081\" under [registry]");
+    }
+}
+
+fn a_log_in_has_its_mechanism(config: &Config, note: Note<'_>) {
+    if config.kafka.lacks_its_mechanism() {
+        let wrong = "it is missing, and security.protocol asks for a log-in".to_owned();
+        note("kafka.properties.\"sasl.mechanisms\"".to_owned(), wrong, WRITE_A_MECHANISM);
     }
 }
 

@@ -37,6 +37,16 @@ impl Kafka {
         self.bootstrap.iter().map(BrokerAddress::as_str).collect::<Vec<_>>().join(",")
     }
 
+    /// Whether a log-in is asked for, while nothing says by which mechanism: librdkafka's default is Kerberos.
+    pub(super) fn lacks_its_mechanism(&self) -> bool {
+        let maps = [&self.properties, &self.consumer_properties, &self.producer_properties];
+        let any = |is: fn(&str, &str) -> bool| {
+            maps.iter().flat_map(|map| map.iter()).any(|(name, value)| is(name, value))
+        };
+        any(|name, value| name == "security.protocol" && value.to_ascii_uppercase().starts_with("SASL_"))
+            && !any(|name, _| is_mechanism(name))
+    }
+
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let bootstrap = section.required("bootstrap", "write bootstrap = \"host:9092\"", bootstrap);
         let replication = section.optional("replication", values::count(i16::MAX as u64));
@@ -63,9 +73,24 @@ fn read_properties(section: &Section<'_>, key: &str) -> MaskedMap {
     let given: BTreeMap<String, String> =
         section.open(key, Some(|rest| rest.replace('_', ".")), |name, raw| match refusal(name) {
             Some((why, remedy)) => Err(InvalidValue::new(why, remedy)),
-            None => values::as_text(raw),
+            None => values::as_text(raw).and_then(|value| known_mechanism(name, value)),
         });
     given.into_iter().collect()
+}
+
+/// What the client can do: it is built without Kerberos and without an HTTP client.
+const MECHANISMS: [&str; 3] = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"];
+pub(super) const WRITE_A_MECHANISM: &str = "write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512";
+
+fn is_mechanism(name: &str) -> bool {
+    matches!(name, "sasl.mechanisms" | "sasl.mechanism")
+}
+
+fn known_mechanism(name: &str, value: String) -> Result<String, InvalidValue> {
+    if !is_mechanism(name) || MECHANISMS.contains(&value.as_str()) {
+        return Ok(value);
+    }
+    Err(InvalidValue::new(format!("this client has no SASL mechanism `{value}`"), WRITE_A_MECHANISM))
 }
 
 const FIXED: &str = "remove it";

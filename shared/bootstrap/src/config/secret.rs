@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 const MASK: &str = "***";
 
 /// Parts of a setting's name that say that its value is confidential.
-const SENSITIVE: [&str; 6] = ["password", "secret", "token", "key", "authorization", "cookie"];
+const SENSITIVE: [&str; 7] = ["pass", "secret", "token", "key", "authorization", "cookie", "jaas"];
 
 /// A value that prints as `***` wherever it is printed. Only [`Secret::expose`] gives it out.
 #[derive(Clone, PartialEq, Eq)]
@@ -47,7 +47,8 @@ impl<T> Serialize for Secret<T> {
 
 /// Names with text values, some of which may be confidential: librdkafka properties, HTTP headers.
 ///
-/// Values whose name contains `password`, `secret`, `token`, `key`, `authorization` or `cookie` print as `***`.
+/// Values whose name contains `pass`, `secret`, `token`, `key`, `authorization`, `cookie` or `jaas` print as `***`; the path of a file
+/// (`ssl.key.location`) does not.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct MaskedMap(BTreeMap<String, String>);
 
@@ -97,7 +98,7 @@ impl Serialize for MaskedMap {
 /// Whether a setting of this name is confidential.
 pub(super) fn is_sensitive(name: &str) -> bool {
     let name = name.to_lowercase();
-    SENSITIVE.iter().any(|part| name.contains(part))
+    !name.ends_with(".location") && SENSITIVE.iter().any(|part| name.contains(part))
 }
 
 #[cfg(test)]
@@ -120,5 +121,24 @@ mod tests {
         ]);
         assert_eq!(format!("{map:?}"), r#"{"linger.ms": "5", "sasl.password": "***"}"#);
         assert_eq!(map.get("sasl.password"), Some("hunter2"));
+    }
+
+    #[test]
+    fn every_secret_that_a_kafka_client_takes_is_masked_and_no_path_is() {
+        for secret in [
+            "sasl.password",
+            "sasl.oauthbearer.client.secret",
+            "sasl.oauthbearer.assertion.private.key.pem",
+            "sasl.oauthbearer.assertion.private.key.passphrase",
+            "sasl.jaas.config",
+            "ssl.key.password",
+            "ssl.key.pem",
+            "ssl.keystore.password",
+        ] {
+            assert!(is_sensitive(secret), "{secret}");
+        }
+        for open in ["ssl.key.location", "ssl.keystore.location", "sasl.username", "sasl.mechanisms"] {
+            assert!(!is_sensitive(open), "{open}");
+        }
     }
 }

@@ -224,6 +224,26 @@ mod refusals {
     }
 
     #[test]
+    fn a_log_in_needs_a_mechanism_that_the_client_has() {
+        check(
+            "[kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"",
+            "kafka.properties.\"sasl.mechanisms\": it is missing, and security.protocol asks for a log-in; write PLAIN, SCRAM-SHA-256 \
+             or SCRAM-SHA-512",
+        );
+        for unknown in ["GSSAPI", "OAUTHBEARER", "scram-sha-512"] {
+            check(
+                &format!(
+                    "[kafka.properties]\n\"security.protocol\" = \"SASL_SSL\"\n\"sasl.mechanism\" = \"{unknown}\""
+                ),
+                &format!(
+                    "kafka.properties.\"sasl.mechanism\": this client has no SASL mechanism `{unknown}`; write PLAIN, SCRAM-SHA-256 or \
+                     SCRAM-SHA-512"
+                ),
+            );
+        }
+    }
+
+    #[test]
     fn partition_by_must_be_part_of_the_key() {
         check(
             "partition_by = [\"customer_id\"]",

@@ -1,0 +1,122 @@
+//! Asking the cluster outside of a group, and telling in one sentence why it does not answer.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
+use rdkafka::metadata::Metadata;
+use rdkafka::{ClientConfig, ClientContext};
+
+use crate::context::log_line;
+use crate::refusal::{Refusal, essence};
+use crate::settings::{ConnectError, LOOK_TIMEOUT, create};
+
+/// Keeps what a client reports, to be told when a call has failed.
+#[derive(Debug)]
+pub(crate) struct Reports {
+    /// The client's `security.protocol`.
+    protocol: String,
+    reported: Mutex<Reported>,
+}
+
+#[derive(Debug, Default)]
+struct Reported {
+    refusal: Option<Refusal>,
+    trouble: Option<String>,
+    all_down: bool,
+}
+
+impl ClientContext for Reports {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        // That a broker closed a connection is logged, and is no error to librdkafka.
+        if facility == "FAIL" {
+            self.reported.lock().note(Code::BrokerTransportFailure, essence(message));
+        }
+        log_line(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        let Some(code) = error.rdkafka_error_code() else { return };
+        self.reported.lock().note(code, essence(reason));
+    }
+}
+
+impl Reported {
+    fn note(&mut self, code: Code, reason: String) {
+        match Refusal::of(code, &reason) {
+            // What a broker said counts for more than what is concluded from its silence.
+            Some(refusal) if refusal.is_certain() || self.refusal.is_none() => self.refusal = Some(refusal),
+            Some(_) => {}
+            None if code == Code::AllBrokersDown => self.all_down = true,
+            None => self.trouble = Some(reason),
+        }
+    }
+}
+
+impl ConsumerContext for Reports {}
+
+impl Reports {
+    /// Whether to ask again is in vain: a broker said no, and no other is left.
+    fn is_final(&self) -> bool {
+        let reported = self.reported.lock();
+        reported.all_down && reported.refusal.as_ref().is_some_and(Refusal::is_certain)
+    }
+
+    fn explain(&self, bootstrap: &str, error: &KafkaError) -> ConnectError {
+        let mut reported = self.reported.lock();
+        let bootstrap = bootstrap.to_owned();
+        if let Some(refusal) = reported.refusal.take() {
+            return ConnectError::Refused { bootstrap, refusal };
+        }
+        let reason = reported.trouble.take().unwrap_or_else(|| match error.rdkafka_error_code() {
+            Some(code) => code.to_string(),
+            None => error.to_string(),
+        });
+        if let Some(refusal) = Refusal::of_closed_connection(&reason, &self.protocol) {
+            return ConnectError::Refused { bootstrap, refusal };
+        }
+        ConnectError::Unreachable { bootstrap, reason }
+    }
+}
+
+/// How long the first question waits for its answer; each further one waits twice as long.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+
+/// What the cluster says about a topic, or about all. Asked until a broker answers, all of them refuse this client, or the time is up.
+pub(crate) fn metadata(
+    consumer: &BaseConsumer<Reports>,
+    bootstrap: &str,
+    topic: Option<&str>,
+) -> Result<Metadata, ConnectError> {
+    let deadline = Instant::now() + LOOK_TIMEOUT;
+    let mut wait = FIRST_WAIT;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let error = match consumer.fetch_metadata(topic, wait.min(left)) {
+            Ok(metadata) => return Ok(metadata),
+            Err(error) => error,
+        };
+        wait *= 2;
+        take_reports(consumer);
+        if consumer.context().is_final() || Instant::now() >= deadline {
+            return Err(consumer.context().explain(bootstrap, &error));
+        }
+    }
+}
+
+/// The context hears of errors and log lines in `poll` only. A wait above zero makes it take log lines without end, and keeps calls
+/// that fail at once from being repeated as fast as they fail.
+fn take_reports(consumer: &BaseConsumer<Reports>) {
+    while consumer.poll(Duration::from_millis(20)).is_some() {}
+}
+
+/// A client that asks. For it, a connection that is closed is worth a log line, and log lines are heard though nobody may see them.
+pub(crate) fn client<T: FromClientConfigAndContext<Reports>>(
+    mut config: ClientConfig,
+) -> Result<T, ConnectError> {
+    config.set("log.connection.close", "true").set_log_level(RDKafkaLogLevel::Info);
+    let protocol = config.get("security.protocol").unwrap_or("PLAINTEXT").to_owned();
+    create(&config, Reports { protocol, reported: Mutex::default() })
+}
