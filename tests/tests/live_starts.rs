@@ -1,7 +1,8 @@
 //! Where a source's first start begins, and that nothing which comes after it is passed over.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::net::TcpListener;
+use std::time::{Duration, Instant, SystemTime};
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
@@ -201,4 +202,19 @@ fn several_instances_that_start_at_once_from_the_latest_read_nothing_from_before
         .collect();
     assert_eq!((jobs.len(), origins.iter().collect::<BTreeSet<_>>().len()), (24, 24));
     assert!(origins.iter().all(|(_, offset)| *offset == 1), "{origins:?}");
+}
+
+#[test]
+fn a_stop_during_the_checks_of_a_start_is_a_clean_end() {
+    // It takes connections and never answers, as a broker that hangs does.
+    let broker = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let bootstrap = broker.local_addr().expect("it is bound").to_string();
+    for arguments in [&["ingest"][..], &["worker", "--tier", "default"], &["retry"]] {
+        let mut pipeline = Pipeline::at("stopped", &bootstrap, "http://127.0.0.1:9");
+        pipeline.launch("service", arguments, &[]);
+        pipeline.process("service").wait_for_output("the retry ladder", SOON);
+        let asked = Instant::now();
+        pipeline.stop("service");
+        assert!(asked.elapsed() < SOON / 5, "it took {:?}", asked.elapsed());
+    }
 }
