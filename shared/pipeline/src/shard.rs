@@ -272,7 +272,9 @@ impl<S: Stage> Shard<S> {
         let bytes = self.settings.window_bytes.saturating_sub(assignment.window_bytes);
         let open =
             assignment.readable && !assignment.draining && records > 0 && bytes > 0 && self.stage.wants(slot);
-        open.then_some((records.min(self.settings.fetch_records), bytes))
+        open.then(|| {
+            (records.min(self.settings.fetch_records), bytes.min(self.stage.room_bytes(slot).max(1)))
+        })
     }
 
     fn fetch_one(&mut self, slot: Slot) {
