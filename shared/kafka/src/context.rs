@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{AssignmentEpoch, CommitPosition, Partition, Topic};
 use tidegate_pipeline::shard::Control;
 use tidegate_pipeline::stage::Slot;
-use tidegate_pipeline::{Inbox, TopicPartition, Wake, events};
+use tidegate_pipeline::{Inbox, LogLimit, TopicPartition, Wake, events};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -50,9 +50,9 @@ pub(crate) struct GroupContext {
     pub(crate) reachable: watch::Sender<bool>,
 }
 
-/// How long after the drain deadline a shard may take to answer, before it counts as hanging.
 /// How long brokers may take to say where a partition is read from; well below `max.poll.interval.ms`.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(60);
+/// How long after the drain deadline a shard may take to answer, before it counts as hanging.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
 impl ClientContext for GroupContext {
@@ -261,24 +261,14 @@ pub(crate) fn heals_by_itself(error: &KafkaError) -> bool {
     )
 }
 
-/// How often broker trouble is told: clients report it at each try.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-
-fn may_tell_again(role: &str) -> bool {
-    static TOLD: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
-    let (mut told, now) = (TOLD.lock(), Instant::now());
-    let again = told.get(role).is_none_or(|&last| now.duration_since(last) >= TELL_EVERY);
-    if again {
-        told.insert(role.to_owned(), now);
-    }
-    again
-}
+/// Clients report broker trouble at each try.
+static TOLD: LogLimit<String> = LogLimit::new();
 
 /// Broker trouble heals by itself and is told once in a while; the rest needs a person.
 pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
     match error.rdkafka_error_code() {
         _ if heals_by_itself(error) => {
-            if may_tell_again(role) {
+            if TOLD.allows(role, Instant::now()) {
                 warn!(role, reason, "a broker can't be reached; the client goes on trying");
             }
         }

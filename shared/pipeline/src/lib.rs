@@ -22,6 +22,7 @@ pub mod forward;
 pub mod inbox;
 pub mod jobs;
 pub mod keyed;
+pub mod log_limit;
 pub mod names;
 pub mod ports;
 pub mod record;
@@ -29,5 +30,6 @@ pub mod shard;
 pub mod stage;
 
 pub use inbox::{Inbox, Wake};
+pub use log_limit::LogLimit;
 pub use names::Names;
 pub use record::{Headers, OutboundRecord, Record, RecordBuilder, TopicPartition};

@@ -13,7 +13,7 @@ use crate::events::ClassMetrics;
 use crate::record::{Record, TopicPartition};
 
 /// The place of a class in the worker's list.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClassId(pub usize);
 
 /// Whether jobs of one lane may overtake a retry.
