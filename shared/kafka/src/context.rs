@@ -268,7 +268,7 @@ static TOLD: LogLimit<String> = LogLimit::new();
 pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
     match error.rdkafka_error_code() {
         _ if heals_by_itself(error) => {
-            if TOLD.allows(role, Instant::now()) {
+            if TOLD.allows(role) {
                 warn!(role, reason, "a broker can't be reached; the client goes on trying");
             }
         }
