@@ -333,3 +333,27 @@ fn what_produce_publishes_becomes_jobs_and_what_is_dead_can_be_listed_and_shown(
         pipeline.client.lag(&format!("{}.ingest", pipeline.name), &source) == 0
     });
 }
+
+#[test]
+fn a_list_that_is_cut_says_on_standard_error_how_much_more_there_is() {
+    let (pipeline, _) = pipeline("cut", LOG);
+    pipeline.apply_topics();
+    let letter = |kind: &str| Record::default().value("v").header("job-error-kind", kind);
+    let letters: Vec<_> = (0..7).map(|n| letter(if n < 4 { "timeout" } else { "crash" })).collect();
+    pipeline.client.produce_all(&pipeline.topic("dlq"), &letters);
+    for (arguments, lines, more) in [
+        (&["--limit", "2"][..], 2, "note: listed 2 of 7: `--limit 7` lists all\n"),
+        (&["--limit", "3", "--kind", "timeout"], 3, "note: listed 3 of 4: `--limit 4` lists all\n"),
+        (&["--limit", "0"], 0, "note: listed 0 of 7: `--limit 7` lists all\n"),
+        (&["--limit", "7"], 7, ""),
+        (&[], 7, ""),
+    ] {
+        let (exit, stdout, stderr) = pipeline.run(&[&["dlq", "list", "--json"], arguments].concat());
+        assert_eq!((exit, stderr.as_str()), (Exit(0), more), "{arguments:?}");
+        assert_eq!(stdout.lines().count(), lines, "{arguments:?}");
+        assert!(stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{stdout}");
+    }
+    let (_, stdout, stderr) = pipeline.run(&["dlq", "list", "--limit", "2"]);
+    assert_eq!(stdout.lines().count(), 3, "a head and two records: {stdout}");
+    assert!(stderr.contains("listed 2 of 7"), "{stderr}");
+}
