@@ -15,6 +15,7 @@ use tidegate_tests::dead_letters::{self, Cause};
 use tidegate_tests::endpoint::{Answer, Endpoint};
 use tidegate_tests::events::Writer;
 use tidegate_tests::guard::Exit;
+use tidegate_tests::http;
 use tidegate_tests::kafka_io::Record;
 use tidegate_tests::pipeline::Pipeline;
 use tidegate_tests::servers::{Kafka, Registry};
@@ -267,14 +268,17 @@ fn the_effective_configuration_shows_defaults_and_no_secret() {
     assert!(!said.contains("tell-"), "{said}");
 }
 
+fn payment_schema() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/payment.avsc").display().to_string()
+}
+
 /// Publishes two payments and something without a key by `tidegate produce`.
 fn produce_payments(pipeline: &Pipeline, source: &str, folder: &Path) {
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/payment.avsc");
     let payment = |id: &str| json!({"payment_id": id, "order_id": "o-1", "customer_id": "c-1", "amount_cents": 4200, "paid_at": "2026-01-31T12:00:00Z"});
     let lines = folder.join("payments.jsonl");
     std::fs::write(&lines, format!("{}\n\n{}\n{}\n", payment("p-1"), payment("p-2"), payment("")))
         .expect("a file");
-    let (schema, lines) = (schema.display().to_string(), lines.display().to_string());
+    let (schema, lines) = (payment_schema(), lines.display().to_string());
     let arguments = ["produce", "--topic", source, "--schema", &schema, "--key", "payment_id", &lines];
     says(&ends_with(pipeline, 0, &arguments), &["3 events published to", source]);
 }
@@ -356,4 +360,20 @@ fn a_list_that_is_cut_says_on_standard_error_how_much_more_there_is() {
     let (_, stdout, stderr) = pipeline.run(&["dlq", "list", "--limit", "2"]);
     assert_eq!(stdout.lines().count(), 3, "a head and two records: {stdout}");
     assert!(stderr.contains("listed 2 of 7"), "{stderr}");
+}
+
+#[test]
+fn produce_leaves_no_schema_behind_for_a_topic_that_does_not_exist() {
+    let (pipeline, _) = pipeline("no-topic", LOG);
+    let topic = pipeline.topic("wrong");
+    let subject = format!("{}/subjects/{topic}-value/versions/latest", Registry::shared().url());
+    let schema = payment_schema();
+    let arguments = ["produce", "--topic", &topic, "--schema", &schema, "/dev/null"];
+    says(&ends_with(&pipeline, 2, &arguments), &["there is no topic", &topic, "--create"]);
+    assert_eq!(http::get(&subject).expect("the registry answers").0, 404);
+    assert!(!pipeline.client.topics().contains(&topic));
+    let created = ends_with(&pipeline, 0, &[&arguments[..], &["--create", "2"]].concat());
+    says(&created, &["created", "0 events published"]);
+    assert_eq!(http::get(&subject).expect("the registry answers").0, 200);
+    assert_eq!(pipeline.client.partitions(&topic), 2);
 }
