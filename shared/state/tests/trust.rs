@@ -223,13 +223,19 @@ fn a_directory_in_use_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_made_is_a_clear_error() {
+fn a_directory_that_can_not_be_made_is_told_with_its_path_the_reason_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a-file");
-    fs::write(&file, "").unwrap();
-    let error = open_error(settings(&file.join("s")));
-    assert!(matches!(error, OpenError::Failed { .. }), "{error}");
-    // Where not even root may write.
-    let error = open_error(settings(Path::new("/proc/tidegate/s")));
-    assert!(matches!(error, OpenError::Failed { .. } | OpenError::Denied { .. }), "{error}");
+    fs::write(&file, "kept").unwrap();
+    // The last one: where not even root may write.
+    for path in [file.clone(), file.join("s"), Path::new("/proc/tidegate/s").to_owned()] {
+        let error = open_error(settings(&path));
+        let (OpenError::NoDirectory { reason, .. } | OpenError::Denied { reason, .. }) = &error else {
+            panic!("{path:?}: {error:?}")
+        };
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()) && text.contains(&format!("({reason})")), "{text}");
+        assert!(text.contains("set another"), "{text}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }
