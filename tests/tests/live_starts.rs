@@ -95,6 +95,56 @@ fn a_source_from_its_latest_passes_over_what_was_before_and_nothing_after_even_i
 }
 
 #[test]
+fn a_group_whose_offsets_are_gone_says_what_it_passes_over_and_one_that_begins_says_nothing() {
+    let mut started = Started::new(Kafka::shared(), "expired", 2, "latest");
+    let alarm = "its offsets are gone";
+    started.publish(&[("before", 0)]);
+    started.pipeline.start("ingest", &["ingest"]);
+    started.publish(&[("read", 0)]);
+    assert_eq!(started.jobs(), set(&["read"]));
+    assert!(!started.pipeline.process("ingest").stderr().contains(alarm), "a first start is no loss");
+    // Another source of a group that has offsets begins for the first time too.
+    started.pipeline.stop("ingest");
+    let other = started.pipeline.source("others", 1, "latest");
+    started.pipeline.client.produce(&other, &Record::default().value("before"));
+    started.pipeline.reconfigure(
+        &format!("source = \"{}\"", started.source),
+        &format!("source = [\"{}\", \"{other}\"]", started.source),
+    );
+    started.pipeline.start("ingest", &["ingest"]);
+    assert!(!started.pipeline.process("ingest").stderr().contains(alarm), "nor is that of a new source");
+
+    started.pipeline.stop("ingest");
+    delete_group(Kafka::shared(), &started.group());
+    started.publish(&[("missed", 0)]);
+    started.pipeline.start("ingest", &["ingest"]);
+    let said = started.pipeline.process("ingest").stderr();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(alarm)).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("ERROR")), "{said}");
+    let of_source =
+        lines.iter().find(|line| line.contains(&started.source)).expect("it is told of the source");
+    assert!(of_source.contains("oldest=0") && of_source.contains("position=3"), "{of_source}");
+    let label = format!("topic=\"{}\"", started.source);
+    assert_eq!(started.pipeline.metric("ingest", "tidegate_offset_out_of_range_total", &[&label]), 1.0);
+    started.publish(&[("next", 0)]);
+    wait_until("the next one", SOON, || started.seen().contains("next"));
+    assert_eq!(started.jobs(), set(&["read", "next"]), "`latest` is what was asked for");
+}
+
+/// As if the group had been away for longer than its offsets are kept.
+fn delete_group(kafka: &Kafka, group: &str) {
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", kafka.bootstrap())
+        .create()
+        .expect("an admin client can be created");
+    let group = group.to_owned();
+    let results = block_on(async move { admin.delete_groups(&[&group], &AdminOptions::new()).await });
+    for result in results.expect("Kafka answers") {
+        result.expect("the group can be deleted: nobody is in it");
+    }
+}
+
+#[test]
 fn a_source_from_its_earliest_is_read_whole() {
     let mut started = Started::new(Kafka::shared(), "earliest", 2, "earliest");
     started.publish(&[("a", 0), ("b", 1), ("c", 1)]);

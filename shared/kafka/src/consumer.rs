@@ -11,9 +11,9 @@ use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaError;
 use tidegate_domain::CommitPosition;
-use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::ports::{CommitError, OffsetCommitter};
 use tidegate_pipeline::shard::Control;
+use tidegate_pipeline::{Names, TopicPartition};
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
@@ -77,6 +77,7 @@ impl GroupMember {
         let context = GroupContext {
             shards: shards.clone(),
             start: subscription.start,
+            forwards_to: Names::of_ingest_group(&subscription.group),
             drain_deadline: subscription.drain_deadline,
             fatal: fatal.clone(),
             consumer: OnceLock::new(),

@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{AssignmentEpoch, CommitPosition, Partition, Topic};
 use tidegate_pipeline::shard::Control;
 use tidegate_pipeline::stage::Slot;
-use tidegate_pipeline::{Inbox, LogLimit, TopicPartition, Wake, events};
+use tidegate_pipeline::{Inbox, LogLimit, Names, TopicPartition, Wake, events};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -37,6 +37,8 @@ pub struct ShardPort {
 pub(crate) struct GroupContext {
     pub(crate) shards: Vec<ShardPort>,
     pub(crate) start: Box<dyn Fn(&str) -> Start + Send + Sync>,
+    /// The pipeline that this group forwards events to, where it is ingest.
+    pub(crate) forwards_to: Option<Names>,
     pub(crate) drain_deadline: Duration,
     pub(crate) fatal: Fatal,
     pub(crate) consumer: OnceLock<Weak<BaseConsumer<GroupContext>>>,
@@ -125,7 +127,7 @@ impl GroupContext {
     fn resolve(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
         let deadline = Instant::now() + RESOLVE_WITHIN;
         loop {
-            match offsets::resolve(consumer, partitions, &self.start) {
+            match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref()) {
                 Err(error) if Instant::now() < deadline => {
                     warn!(%error, "where to read from is not known yet; asking again");
                     std::thread::sleep(Duration::from_millis(500));
