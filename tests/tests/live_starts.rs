@@ -268,3 +268,19 @@ fn a_stop_during_the_checks_of_a_start_is_a_clean_end() {
         assert!(asked.elapsed() < SOON / 5, "it took {:?}", asked.elapsed());
     }
 }
+
+#[test]
+fn an_assignment_is_one_line_however_many_partitions_it_has() {
+    let mut started = Started::new(Kafka::shared(), "one-line", 24, "latest");
+    started.pipeline.start("ingest", &["ingest"]);
+    started.pipeline.start("retry", &["retry"]);
+    for (service, count) in
+        [("ingest", format!("{}\": 24", started.source)), ("retry", "partitions=36".to_owned())]
+    {
+        let said = started.pipeline.process(service).stderr();
+        let assigned: Vec<_> = said.lines().filter(|line| line.contains(": assigned ")).collect();
+        assert_eq!(assigned.len(), 1, "{said}");
+        assert!(assigned[0].contains(&count), "{assigned:?}");
+        assert!(said.lines().count() < 20, "{said}");
+    }
+}

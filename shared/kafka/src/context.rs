@@ -114,6 +114,7 @@ impl GroupContext {
         // Split before assign: what is fetched goes to the partition's own queue from the first record on.
         let sources = self.split(&shared, partitions);
         consumer.incremental_assign(partitions)?;
+        info!(partitions = sources.len(), topics = ?by_topic(partitions), "assigned");
         for (shard, control) in sources {
             self.shards[shard].control.push(control);
         }
@@ -154,7 +155,7 @@ impl GroupContext {
                 self.fatal.report(&format!("the queue of {partition} can't be split"));
                 continue;
             };
-            info!(%partition, offset = ?element.offset(), shard, "assigned");
+            debug!(%partition, offset = ?element.offset(), shard, "assigned");
             owners.insert(partition.clone(), shard);
             let slot = Slot(AssignmentEpoch(self.epoch.fetch_add(1, Ordering::Relaxed)));
             let source = Box::new(PartitionSource::new(queue, partition.clone()));
@@ -185,8 +186,9 @@ impl GroupContext {
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
         let deadline = Instant::now() + self.drain_deadline;
         let mut answers = Vec::new();
+        info!(partitions = partitions.count(), topics = ?by_topic(partitions), "revoked; what runs may end");
         for (shard, partitions) in self.disown(partitions) {
-            info!(shard, ?partitions, "revoked; what runs may end");
+            debug!(shard, ?partitions, "revoked");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Revoke { partitions, deadline, reply });
             answers.push(answer);
@@ -213,8 +215,12 @@ impl GroupContext {
 
     fn lose(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
         let mut answers = Vec::new();
+        warn!(
+            partitions = partitions.count(), topics = ?by_topic(partitions),
+            "lost: another process may own them already; nothing is committed"
+        );
         for (shard, partitions) in self.disown(partitions) {
-            warn!(shard, ?partitions, "lost: another process may own them already; nothing is committed");
+            debug!(shard, ?partitions, "lost");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Lost { partitions, reply });
             answers.push(answer);
@@ -245,6 +251,15 @@ impl GroupContext {
 
 pub(crate) fn topic_partition(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition { topic: Topic::new(topic), partition: Partition(partition) }
+}
+
+/// How many partitions of each topic: a pipeline may have hundreds, which nobody wants to read one by one.
+fn by_topic(list: &TopicPartitionList) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for element in list.elements() {
+        *counts.entry(element.topic().to_owned()).or_default() += 1;
+    }
+    counts
 }
 
 pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaResult<TopicPartitionList> {
@@ -278,5 +293,19 @@ pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
             error!(role, reason, "the broker refuses this client; check `[kafka.properties]`");
         }
         _ => warn!(role, %error, reason, "the Kafka client reports an error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_counted_by_topic() {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition) in [("a", 0), ("b", 7), ("a", 2)] {
+            list.add_partition(topic, partition);
+        }
+        assert_eq!(format!("{:?}", by_topic(&list)), r#"{"a": 2, "b": 1}"#);
     }
 }
