@@ -170,7 +170,6 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
         }
         poll(consumer, fatal);
     }
-    info!("left the group");
 }
 
 /// No broker can be reached. The client tells when brokers are gone, and not when they are back.

@@ -13,7 +13,7 @@ use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{AssignmentEpoch, CommitPosition, Partition, Topic};
-use tidegate_pipeline::shard::Control;
+use tidegate_pipeline::shard::{Control, Drained};
 use tidegate_pipeline::stage::Slot;
 use tidegate_pipeline::{Inbox, LogLimit, Names, TopicPartition, Wake, events};
 use tokio::sync::{oneshot, watch};
@@ -184,22 +184,30 @@ impl GroupContext {
 
     /// Kept partitions go on meanwhile: only this thread waits, while heartbeats go on in librdkafka's.
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
-        let deadline = Instant::now() + self.drain_deadline;
+        let begun = Instant::now();
+        let deadline = begun + self.drain_deadline;
+        info!(
+            partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?self.drain_deadline,
+            "giving partitions back: nothing new begins, and what runs may end"
+        );
         let mut answers = Vec::new();
-        info!(partitions = partitions.count(), topics = ?by_topic(partitions), "revoked; what runs may end");
         for (shard, partitions) in self.disown(partitions) {
             debug!(shard, ?partitions, "revoked");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Revoke { partitions, deadline, reply });
             answers.push(answer);
         }
-        let mut positions = Vec::new();
+        let mut all = Drained::default();
         for answer in answers {
-            positions.extend(self.await_answer(answer, deadline + ANSWER_GRACE).unwrap_or_default());
+            let Drained { positions, settled, left } =
+                self.await_answer(answer, deadline + ANSWER_GRACE).unwrap_or_default();
+            all.positions.extend(positions);
+            (all.settled, all.left) = (all.settled + settled, all.left + left);
         }
-        if !positions.is_empty() && !consumer.assignment_lost() {
-            self.commit_last(consumer, &positions);
+        if !all.positions.is_empty() && !consumer.assignment_lost() {
+            self.commit_last(consumer, &all.positions);
         }
+        tell_drained(&all, begun.elapsed());
         consumer.incremental_unassign(partitions)
     }
 
@@ -251,6 +259,22 @@ impl GroupContext {
 
 pub(crate) fn topic_partition(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition { topic: Topic::new(topic), partition: Partition(partition) }
+}
+
+fn tell_drained(drained: &Drained, took: Duration) {
+    let Drained { settled, left, .. } = drained;
+    match (settled, left) {
+        (0, 0) => info!(?took, "gave partitions back; nothing was under way"),
+        (_, 0) => info!(settled, ?took, "gave partitions back; all that was under way has ended"),
+        _ => {
+            info!(
+                settled,
+                left,
+                ?took,
+                "gave partitions back; what is left is delivered again to their next owner"
+            )
+        }
+    }
 }
 
 /// How many partitions of each topic: a pipeline may have hundreds, which nobody wants to read one by one.
