@@ -10,9 +10,10 @@ use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_codec::{SchemaRegistry, wire};
 use tidegate_kafka::single::{Found, read_topic};
 use tidegate_pipeline::Record;
+use tidegate_pipeline::dead_letter::ERROR_KIND;
 use tidegate_service::{ServiceError, wiring};
 
-use crate::{Answer, block_on, print, print_error};
+use crate::{Answer, block_on, print, print_error, print_note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Dlq {
@@ -40,7 +41,7 @@ pub(crate) struct List {
     /// Only of this kind of failure (transient, timeout, overload, permanent, malformed, unroutable, conflict, crash)
     #[arg(long)]
     kind: Option<String>,
-    /// At most this many
+    /// At most this many; how many there are is told on standard error then
     #[arg(long, default_value_t = 100)]
     limit: usize,
     /// One JSON object a line
@@ -56,7 +57,7 @@ pub(crate) fn run(config: &Config, command: &Dlq) -> Answer {
 }
 
 fn run_list(config: &Config, list: &List) -> Answer {
-    let mut shown = 0;
+    let mut found_so_far = 0;
     let topic = wiring::names(config).dlq();
     if !list.json {
         print(&format!(
@@ -65,17 +66,24 @@ fn run_list(config: &Config, list: &List) -> Answer {
         ));
     }
     read_topic(&wiring::kafka(config), topic.as_str(), |found| {
-        let item = item(&found);
-        let wanted = |filter: &Option<String>, value: &Value| filter.as_deref().is_none_or(|f| value == f);
-        if !wanted(&list.class, &item["job"]["class"]) || !wanted(&list.kind, &item["error"]["kind"]) {
-            return ControlFlow::Continue(());
+        let wanted = |filter: &Option<String>, header| {
+            filter.as_deref().is_none_or(|f| found.record.header(header) == Some(f.as_bytes()))
+        };
+        if wanted(&list.class, "job-class") && wanted(&list.kind, ERROR_KIND) {
+            found_so_far += 1;
+            if found_so_far <= list.limit {
+                let item = item(&found);
+                print(&if list.json { item.to_string() } else { line(&item) });
+            }
         }
-        print(&if list.json { item.to_string() } else { line(&item) });
-        shown += 1;
-        if shown >= list.limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        ControlFlow::Continue(())
     })?;
-    if shown == 0 && !list.json {
+    if found_so_far == 0 && !list.json {
         print("nothing is dead-lettered here");
+    }
+    if found_so_far > list.limit {
+        let limit = list.limit;
+        print_note(&format!("listed {limit} of {found_so_far}: `--limit {found_so_far}` lists all"));
     }
     Ok(ExitCode::Ok)
 }
@@ -130,7 +138,7 @@ fn item(found: &Found) -> Value {
         "record": format!("{}/{}", found.partition, record.offset()),
         "at": record.timestamp().map(|t| t.0),
         "error": {
-            "kind": text("job-error-kind"),
+            "kind": text(ERROR_KIND),
             "code": text("job-error-code"),
             "message": text("job-error-message"),
             "fingerprint": text("job-error-fingerprint"),

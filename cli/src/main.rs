@@ -125,6 +125,12 @@ fn print_error(text: &str) {
     eprintln!("error: {text}");
 }
 
+/// Tells on standard error what no program should have to tell from the output.
+#[expect(clippy::print_stderr, reason = "standard output is for what was asked for")]
+fn print_note(text: &str) {
+    eprintln!("note: {text}");
+}
+
 /// Prints to standard output; a closed pipe (`| head`) ends the output, not the command.
 fn print(text: &str) {
     use std::io::Write;

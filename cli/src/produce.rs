@@ -13,11 +13,11 @@ use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_codec::{CompiledSchema, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
-use tidegate_kafka::{Fatal, KafkaSettings, Publisher};
+use tidegate_kafka::{Fatal, Publisher};
 use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_pipeline::{Inbox, Wake};
-use tidegate_service::wiring;
+use tidegate_service::{ServiceError, wiring};
 
 use crate::{Answer, block_on, print};
 
@@ -47,14 +47,22 @@ pub(crate) struct Produce {
 pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     let text = std::fs::read_to_string(&args.schema)
         .with_context(|| format!("the schema {} can't be read", args.schema.display()))?;
+    let kafka = wiring::kafka(config);
+    let cluster = Cluster::connect(&kafka)?;
+    let exists = cluster.topics()?.contains_key(&args.topic);
+    // Before anything is changed: a wrong name must not leave a schema behind.
+    if !exists && args.create.is_none() {
+        return Err(no_topic(&args.topic).into());
+    }
     let registry = wiring::registry(config)?;
     let subject = format!("{}-value", args.topic);
     let id = block_on(registry.register(&subject, &text))?
         .map_err(|error| anyhow!("the schema can't be registered as `{subject}`: {error}"))?;
     let schema = CompiledSchema::parse(id, &text, &[])
         .map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
-    let kafka = wiring::kafka(config);
-    ensure_topic(config, &kafka, args)?;
+    if let (false, Some(partitions)) = (exists, args.create) {
+        create(config, &cluster, &args.topic, partitions)?;
+    }
     let publisher = Publisher::new(&kafka, Fatal::default())?;
     let lines: Box<dyn BufRead> = match &args.file {
         Some(file) => Box::new(std::io::BufReader::new(
@@ -67,15 +75,10 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     Ok(ExitCode::Ok)
 }
 
-/// A producer alone would wait half a minute for a cluster or a topic that is not there, and not say which.
-fn ensure_topic(config: &Config, kafka: &KafkaSettings, args: &Produce) -> anyhow::Result<()> {
-    let cluster = Cluster::connect(kafka)?;
-    let topic = &args.topic;
-    match (cluster.topics()?.contains_key(topic), args.create) {
-        (true, _) => Ok(()),
-        (false, Some(partitions)) => create(config, &cluster, topic, partitions),
-        (false, None) => bail!("there is no topic `{topic}`; correct --topic, or add --create PARTITIONS"),
-    }
+fn no_topic(topic: &str) -> ServiceError {
+    ServiceError::Configuration(format!(
+        "there is no topic `{topic}`: correct the name, or let `--create PARTITIONS` create it"
+    ))
 }
 
 fn create(config: &Config, cluster: &Cluster, topic: &str, partitions: u32) -> anyhow::Result<()> {

@@ -3,9 +3,9 @@
 use clap::Args;
 use tidegate_bootstrap::config::TierName;
 use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_service::{Process, ServiceError};
+use tidegate_service::{Process, ServiceError, process};
 
-use crate::{Answer, block_on};
+use crate::Answer;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkerArgs {
@@ -32,11 +32,6 @@ pub(crate) fn worker(config: Config, args: &WorkerArgs) -> Answer {
 }
 
 fn serve(config: Config, service: impl AsyncFnOnce(&Process) -> Result<(), ServiceError>) -> Answer {
-    block_on(async {
-        let process = Process::start(config).await?;
-        let result = service(&process).await;
-        process.finish();
-        result
-    })??;
+    process::serve(config, service)?;
     Ok(ExitCode::Ok)
 }

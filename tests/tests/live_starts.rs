@@ -1,7 +1,8 @@
 //! Where a source's first start begins, and that nothing which comes after it is passed over.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime};
+use std::net::TcpListener;
+use std::time::{Duration, Instant, SystemTime};
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
@@ -91,6 +92,56 @@ fn a_source_from_its_latest_passes_over_what_was_before_and_nothing_after_even_i
         set(&["ready", "dead-0", "dead-1", "last"]),
         "nothing from before the first start"
     );
+}
+
+#[test]
+fn a_group_whose_offsets_are_gone_says_what_it_passes_over_and_one_that_begins_says_nothing() {
+    let mut started = Started::new(Kafka::shared(), "expired", 2, "latest");
+    let alarm = "its offsets are gone";
+    started.publish(&[("before", 0)]);
+    started.pipeline.start("ingest", &["ingest"]);
+    started.publish(&[("read", 0)]);
+    assert_eq!(started.jobs(), set(&["read"]));
+    assert!(!started.pipeline.process("ingest").stderr().contains(alarm), "a first start is no loss");
+    // Another source of a group that has offsets begins for the first time too.
+    started.pipeline.stop("ingest");
+    let other = started.pipeline.source("others", 1, "latest");
+    started.pipeline.client.produce(&other, &Record::default().value("before"));
+    started.pipeline.reconfigure(
+        &format!("source = \"{}\"", started.source),
+        &format!("source = [\"{}\", \"{other}\"]", started.source),
+    );
+    started.pipeline.start("ingest", &["ingest"]);
+    assert!(!started.pipeline.process("ingest").stderr().contains(alarm), "nor is that of a new source");
+
+    started.pipeline.stop("ingest");
+    delete_group(Kafka::shared(), &started.group());
+    started.publish(&[("missed", 0)]);
+    started.pipeline.start("ingest", &["ingest"]);
+    let said = started.pipeline.process("ingest").stderr();
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains(alarm)).collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("ERROR")), "{said}");
+    let of_source =
+        lines.iter().find(|line| line.contains(&started.source)).expect("it is told of the source");
+    assert!(of_source.contains("oldest=0") && of_source.contains("position=3"), "{of_source}");
+    let label = format!("topic=\"{}\"", started.source);
+    assert_eq!(started.pipeline.metric("ingest", "tidegate_offset_out_of_range_total", &[&label]), 1.0);
+    started.publish(&[("next", 0)]);
+    wait_until("the next one", SOON, || started.seen().contains("next"));
+    assert_eq!(started.jobs(), set(&["read", "next"]), "`latest` is what was asked for");
+}
+
+/// As if the group had been away for longer than its offsets are kept.
+fn delete_group(kafka: &Kafka, group: &str) {
+    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+        .set("bootstrap.servers", kafka.bootstrap())
+        .create()
+        .expect("an admin client can be created");
+    let group = group.to_owned();
+    let results = block_on(async move { admin.delete_groups(&[&group], &AdminOptions::new()).await });
+    for result in results.expect("Kafka answers") {
+        result.expect("the group can be deleted: nobody is in it");
+    }
 }
 
 #[test]
@@ -201,4 +252,35 @@ fn several_instances_that_start_at_once_from_the_latest_read_nothing_from_before
         .collect();
     assert_eq!((jobs.len(), origins.iter().collect::<BTreeSet<_>>().len()), (24, 24));
     assert!(origins.iter().all(|(_, offset)| *offset == 1), "{origins:?}");
+}
+
+#[test]
+fn a_stop_during_the_checks_of_a_start_is_a_clean_end() {
+    // It takes connections and never answers, as a broker that hangs does.
+    let broker = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let bootstrap = broker.local_addr().expect("it is bound").to_string();
+    for arguments in [&["ingest"][..], &["worker", "--tier", "default"], &["retry"]] {
+        let mut pipeline = Pipeline::at("stopped", &bootstrap, "http://127.0.0.1:9");
+        pipeline.launch("service", arguments, &[]);
+        pipeline.process("service").wait_for_output("the retry ladder", SOON);
+        let asked = Instant::now();
+        pipeline.stop("service");
+        assert!(asked.elapsed() < SOON / 5, "it took {:?}", asked.elapsed());
+    }
+}
+
+#[test]
+fn an_assignment_is_one_line_however_many_partitions_it_has() {
+    let mut started = Started::new(Kafka::shared(), "one-line", 24, "latest");
+    started.pipeline.start("ingest", &["ingest"]);
+    started.pipeline.start("retry", &["retry"]);
+    for (service, count) in
+        [("ingest", format!("{}\": 24", started.source)), ("retry", "partitions=36".to_owned())]
+    {
+        let said = started.pipeline.process(service).stderr();
+        let assigned: Vec<_> = said.lines().filter(|line| line.contains(": assigned ")).collect();
+        assert_eq!(assigned.len(), 1, "{said}");
+        assert!(assigned[0].contains(&count), "{assigned:?}");
+        assert!(said.lines().count() < 20, "{said}");
+    }
 }

@@ -15,6 +15,7 @@ use tidegate_tests::dead_letters::{self, Cause};
 use tidegate_tests::endpoint::{Answer, Endpoint};
 use tidegate_tests::events::Writer;
 use tidegate_tests::guard::Exit;
+use tidegate_tests::http;
 use tidegate_tests::kafka_io::Record;
 use tidegate_tests::pipeline::Pipeline;
 use tidegate_tests::servers::{Kafka, Registry};
@@ -267,14 +268,17 @@ fn the_effective_configuration_shows_defaults_and_no_secret() {
     assert!(!said.contains("tell-"), "{said}");
 }
 
+fn payment_schema() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/payment.avsc").display().to_string()
+}
+
 /// Publishes two payments and something without a key by `tidegate produce`.
 fn produce_payments(pipeline: &Pipeline, source: &str, folder: &Path) {
-    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("../schemas/payment.avsc");
     let payment = |id: &str| json!({"payment_id": id, "order_id": "o-1", "customer_id": "c-1", "amount_cents": 4200, "paid_at": "2026-01-31T12:00:00Z"});
     let lines = folder.join("payments.jsonl");
     std::fs::write(&lines, format!("{}\n\n{}\n{}\n", payment("p-1"), payment("p-2"), payment("")))
         .expect("a file");
-    let (schema, lines) = (schema.display().to_string(), lines.display().to_string());
+    let (schema, lines) = (payment_schema(), lines.display().to_string());
     let arguments = ["produce", "--topic", source, "--schema", &schema, "--key", "payment_id", &lines];
     says(&ends_with(pipeline, 0, &arguments), &["3 events published to", source]);
 }
@@ -332,4 +336,44 @@ fn what_produce_publishes_becomes_jobs_and_what_is_dead_can_be_listed_and_shown(
     wait_until("all to be settled", SOON, || {
         pipeline.client.lag(&format!("{}.ingest", pipeline.name), &source) == 0
     });
+}
+
+#[test]
+fn a_list_that_is_cut_says_on_standard_error_how_much_more_there_is() {
+    let (pipeline, _) = pipeline("cut", LOG);
+    pipeline.apply_topics();
+    let letter = |kind: &str| Record::default().value("v").header("job-error-kind", kind);
+    let letters: Vec<_> = (0..7).map(|n| letter(if n < 4 { "timeout" } else { "crash" })).collect();
+    pipeline.client.produce_all(&pipeline.topic("dlq"), &letters);
+    for (arguments, lines, more) in [
+        (&["--limit", "2"][..], 2, "note: listed 2 of 7: `--limit 7` lists all\n"),
+        (&["--limit", "3", "--kind", "timeout"], 3, "note: listed 3 of 4: `--limit 4` lists all\n"),
+        (&["--limit", "0"], 0, "note: listed 0 of 7: `--limit 7` lists all\n"),
+        (&["--limit", "7"], 7, ""),
+        (&[], 7, ""),
+    ] {
+        let (exit, stdout, stderr) = pipeline.run(&[&["dlq", "list", "--json"], arguments].concat());
+        assert_eq!((exit, stderr.as_str()), (Exit(0), more), "{arguments:?}");
+        assert_eq!(stdout.lines().count(), lines, "{arguments:?}");
+        assert!(stdout.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{stdout}");
+    }
+    let (_, stdout, stderr) = pipeline.run(&["dlq", "list", "--limit", "2"]);
+    assert_eq!(stdout.lines().count(), 3, "a head and two records: {stdout}");
+    assert!(stderr.contains("listed 2 of 7"), "{stderr}");
+}
+
+#[test]
+fn produce_leaves_no_schema_behind_for_a_topic_that_does_not_exist() {
+    let (pipeline, _) = pipeline("no-topic", LOG);
+    let topic = pipeline.topic("wrong");
+    let subject = format!("{}/subjects/{topic}-value/versions/latest", Registry::shared().url());
+    let schema = payment_schema();
+    let arguments = ["produce", "--topic", &topic, "--schema", &schema, "/dev/null"];
+    says(&ends_with(&pipeline, 2, &arguments), &["there is no topic", &topic, "--create"]);
+    assert_eq!(http::get(&subject).expect("the registry answers").0, 404);
+    assert!(!pipeline.client.topics().contains(&topic));
+    let created = ends_with(&pipeline, 0, &[&arguments[..], &["--create", "2"]].concat());
+    says(&created, &["created", "0 events published"]);
+    assert_eq!(http::get(&subject).expect("the registry answers").0, 200);
+    assert_eq!(pipeline.client.partitions(&topic), 2);
 }

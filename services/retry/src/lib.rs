@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use tidegate_kafka::Publisher;
 use tidegate_kafka::consumer::{Start, Subscription};
-use tidegate_pipeline::delay::{DelaySettings, DelayStage};
+use tidegate_kafka::{KafkaSettings, Publisher};
+use tidegate_pipeline::delay::{DelaySettings, DelayStage, SharedHeap};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
 
@@ -14,9 +14,9 @@ use tidegate_service::{Process, ServiceError, wiring};
 pub async fn run(process: &Process) -> Result<(), ServiceError> {
     let config = &process.config;
     let names = wiring::names(config);
-    let heap_bytes = wiring::bytes(config.retry.heap_bytes);
+    let heap = SharedHeap::new(wiring::bytes(config.retry.heap_bytes));
     let publisher = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
-    let settings = DelaySettings { names: names.clone(), ladder: wiring::ladder(config)?, heap_bytes };
+    let settings = DelaySettings { names: names.clone(), ladder: wiring::ladder(config)?, heap };
     let member = Member {
         name: "retry".to_owned(),
         subscription: Subscription {
@@ -32,5 +32,18 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     };
     let make =
         move |wake: &tidegate_pipeline::Wake| DelayStage::new(settings.clone(), publisher.clone(), wake);
-    group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
+    group::run(
+        member,
+        &read_ahead(&process.kafka),
+        make,
+        (&process.health, &process.shutdown, &process.fatal),
+    )
+    .await
+}
+
+/// Records wait in the heap, so the client need not hold many more of each partition; `[kafka.consumer_properties]` wins.
+fn read_ahead(kafka: &KafkaSettings) -> KafkaSettings {
+    let mut kafka = kafka.clone();
+    kafka.consumer_properties.insert(0, ("queued.max.messages.kbytes".to_owned(), "1024".to_owned()));
+    kafka
 }

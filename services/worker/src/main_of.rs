@@ -9,7 +9,7 @@ use clap::Parser;
 use tidegate_bootstrap::config::{TierName, process_environment};
 use tidegate_bootstrap::{Config, ExitCode as Code};
 use tidegate_pipeline::ports::Handler as HandlerPort;
-use tidegate_service::{Process, ServiceError};
+use tidegate_service::process;
 
 use crate::handler::{Adapter, Handler};
 use crate::job::Events;
@@ -86,19 +86,7 @@ impl Worker {
         let tiers = options.tiers.iter().map(|tier| tier.parse::<TierName>());
         let tiers =
             tiers.collect::<Result<Vec<_>, _>>().map_err(|error| usage(format!("--tier: {error}")))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| (Code::Failed, format!("the runtime can't start: {error}")))?;
-        runtime.block_on(async {
-            let process = Process::start(config).await.map_err(classify)?;
-            let result = crate::run(&process, &tiers, &self.registered).await;
-            process.finish();
-            result.map_err(classify)
-        })
+        process::serve(config, async |process| crate::run(process, &tiers, &self.registered).await)
+            .map_err(|error| (error.exit_code(), error.to_string()))
     }
-}
-
-fn classify(error: ServiceError) -> (Code, String) {
-    (error.exit_code(), error.to_string())
 }

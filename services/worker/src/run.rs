@@ -8,9 +8,10 @@ use tidegate_bootstrap::config::{
     TierName,
 };
 use tidegate_domain::flood::FloodLimits;
+use tidegate_domain::Topic;
 use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::topics::Cluster;
-use tidegate_kafka::{Publisher, SystemClock};
+use tidegate_kafka::{KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports};
 use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
@@ -44,7 +45,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let mut running = Vec::new();
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-        let marks = open_marks(process, name, tier).await?;
+        let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
         let ports = Ports {
             publisher: publisher.clone(),
             marks,
@@ -171,36 +172,44 @@ fn handlers(
     served.iter().map(handler).collect()
 }
 
-/// The marks of one tier. Opening may recover a killed process's log, so it is not done on the runtime.
+/// The marks of one tier; none when a stop is asked for before the cluster has said whose they are.
 async fn open_marks(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-) -> Result<Arc<dyn MarkStore>, ServiceError> {
-    let config = process.config.clone();
-    let (kafka, tier_name, partitions) = (process.kafka.clone(), name.to_string(), tier.partitions.get());
-    let open = move || -> Result<Arc<dyn MarkStore>, ServiceError> {
-        let cluster = Cluster::connect(&kafka)?;
-        let topic = wiring::names(&config).jobs(&tier_name);
-        let mut ids = cluster.topic_ids(&[topic.as_str()])?;
-        let id = ids.remove(topic.as_str()).ok_or_else(|| {
-            ServiceError::Configuration(format!(
-                "topic `{topic}` is missing: `tidegate topics apply` creates it"
-            ))
-        })?;
-        let provenance = Provenance {
-            cluster_id: cluster.cluster_id()?,
-            topics: [(topic, TopicIdentity { id, partitions })].into(),
-        };
-        let settings = Settings {
-            dir: config.state.dir.join(&tier_name),
-            retention: config.state.retention,
-            provenance,
-            memory: MemoryBudgets::default(),
-        };
-        let marks =
-            Marks::open_dir(settings).map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-        Ok(Arc::new(marks))
+) -> Result<Option<Arc<dyn MarkStore>>, ServiceError> {
+    let config = &process.config;
+    let (kafka, topic) = (process.kafka.clone(), wiring::names(config).jobs(name.as_str()));
+    let partitions = tier.partitions.get();
+    let asked = tokio::task::spawn_blocking(move || provenance(&kafka, topic, partitions));
+    let provenance = tokio::select! {
+        biased;
+        () = process.shutdown.requested() => return Ok(None),
+        asked = asked => asked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
     };
-    tokio::task::spawn_blocking(open).await.map_err(|error| ServiceError::Fatal(error.to_string()))?
+    let settings = Settings {
+        dir: config.state.dir.join(name.as_str()),
+        retention: config.state.retention,
+        provenance,
+        memory: MemoryBudgets::default(),
+    };
+    // It may recover a killed process's log: not on the runtime, and not to be left in the middle.
+    let opened = tokio::task::spawn_blocking(move || Marks::open_dir(settings))
+        .await
+        .map_err(|error| ServiceError::Fatal(error.to_string()))?;
+    let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
+    Ok(Some(Arc::new(marks)))
+}
+
+/// What the marks of a job topic belong to. Blocks.
+fn provenance(kafka: &KafkaSettings, topic: Topic, partitions: u32) -> Result<Provenance, ServiceError> {
+    let cluster = Cluster::connect(kafka)?;
+    let mut ids = cluster.topic_ids(&[topic.as_str()])?;
+    let id = ids.remove(topic.as_str()).ok_or_else(|| {
+        ServiceError::Configuration(format!("topic `{topic}` is missing: `tidegate topics apply` creates it"))
+    })?;
+    Ok(Provenance {
+        cluster_id: cluster.cluster_id()?,
+        topics: [(topic, TopicIdentity { id, partitions })].into(),
+    })
 }

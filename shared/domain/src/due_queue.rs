@@ -1,4 +1,4 @@
-//! What is due next: a queue ordered by due time and bounded in bytes.
+//! What is due next, a queue ordered by due time; and how much may wait.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,8 +9,6 @@ use crate::position::UnixMillis;
 #[derive(Debug)]
 pub struct DueQueue<T> {
     heap: BinaryHeap<Reverse<Waiting<T>>>,
-    bytes: usize,
-    bound: usize,
     pushed: u64,
 }
 
@@ -18,25 +16,19 @@ pub struct DueQueue<T> {
 struct Waiting<T> {
     due: UnixMillis,
     sequence: u64,
-    bytes: usize,
     item: T,
 }
 
+impl<T> Default for DueQueue<T> {
+    fn default() -> Self {
+        Self { heap: BinaryHeap::new(), pushed: 0 }
+    }
+}
+
 impl<T> DueQueue<T> {
-    /// A queue that has room until its items hold `bound` bytes.
-    pub fn new(bound: usize) -> Self {
-        Self { heap: BinaryHeap::new(), bytes: 0, bound, pushed: 0 }
-    }
-
-    /// Whether another item may be pushed. One item larger than the bound still fits into an empty queue.
-    pub fn has_room(&self) -> bool {
-        self.bytes < self.bound || self.heap.is_empty()
-    }
-
-    /// Adds an item that holds `bytes`. The caller asks [`Self::has_room`] before it fetches; what was fetched is kept.
-    pub fn push(&mut self, due: UnixMillis, bytes: usize, item: T) {
-        self.bytes += bytes;
-        self.heap.push(Reverse(Waiting { due, sequence: self.pushed, bytes, item }));
+    /// Adds an item.
+    pub fn push(&mut self, due: UnixMillis, item: T) {
+        self.heap.push(Reverse(Waiting { due, sequence: self.pushed, item }));
         self.pushed += 1;
     }
 
@@ -51,7 +43,6 @@ impl<T> DueQueue<T> {
             return None;
         }
         let Reverse(waiting) = self.heap.pop()?;
-        self.bytes -= waiting.bytes;
         Some((waiting.due, waiting.item))
     }
 
@@ -64,10 +55,24 @@ impl<T> DueQueue<T> {
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
+}
 
-    /// How many bytes the waiting items hold.
-    pub fn bytes(&self) -> usize {
-        self.bytes
+/// How many bytes of records may be held by all partitions of a process, and who may have them.
+///
+/// Half of it is kept free for each partition's own share, in equal parts; the rest goes to whoever asks first. So a flood of
+/// one partition leaves room for the others, and a partition alone has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedBudget(pub usize);
+
+impl SharedBudget {
+    /// How many more bytes a partition may fetch that holds `own` of the `all` bytes that `partitions` hold together. One that
+    /// holds nothing may always fetch a record, however large it is: else that record would wait for ever.
+    pub fn room(self, own: usize, all: usize, partitions: usize) -> usize {
+        let partitions = partitions.max(1);
+        let share = self.0 / partitions / 2;
+        let common = self.0 - (partitions - 1) * share;
+        let room = share.saturating_sub(own).max(common.saturating_sub(all));
+        room.max(usize::from(own == 0))
     }
 }
 
@@ -100,77 +105,99 @@ mod tests {
 
     #[derive(Clone, Debug)]
     enum Call {
-        Push { due: i64, bytes: usize },
+        Push { due: i64 },
         Pop { now: i64 },
     }
 
     fn calls() -> impl Strategy<Value = Call> {
         prop_oneof![
-            3 => (0..20_i64, 0..50_usize).prop_map(|(due, bytes)| Call::Push { due, bytes }),
+            3 => (0..20_i64).prop_map(|due| Call::Push { due }),
             2 => (-1..25_i64).prop_map(|now| Call::Pop { now }),
         ]
     }
 
     proptest! {
         #[test]
-        fn whatever_is_pushed_leaves_once_in_order_and_never_early(calls in vec(calls(), 1..200), bound in 0..300_usize) {
-            let mut queue = DueQueue::new(bound);
+        fn whatever_is_pushed_leaves_once_in_order_and_never_early(calls in vec(calls(), 1..200)) {
+            let mut queue = DueQueue::default();
             // Sorted by due time; equal ones stand in the order they came, because the sort is stable.
-            let mut naive: Vec<(i64, usize, usize)> = Vec::new();
+            let mut naive: Vec<(i64, usize)> = Vec::new();
             for (id, call) in calls.iter().enumerate() {
                 match *call {
-                    Call::Push { due, bytes } => {
-                        queue.push(UnixMillis(due), bytes, id);
-                        naive.push((due, bytes, id));
+                    Call::Push { due } => {
+                        queue.push(UnixMillis(due), id);
+                        naive.push((due, id));
                         naive.sort_by_key(|waiting| waiting.0);
                     }
                     Call::Pop { now } => {
                         let due = naive.first().is_some_and(|first| first.0 <= now).then(|| naive.remove(0));
                         let popped = queue.pop_due(UnixMillis(now));
-                        prop_assert_eq!(popped, due.map(|(due, _, id)| (UnixMillis(due), id)));
+                        prop_assert_eq!(popped, due.map(|(due, id)| (UnixMillis(due), id)));
                     }
                 }
-                let bytes: usize = naive.iter().map(|waiting| waiting.1).sum();
-                prop_assert_eq!((queue.len(), queue.bytes()), (naive.len(), bytes));
-                prop_assert_eq!(queue.is_empty(), naive.is_empty());
+                prop_assert_eq!((queue.len(), queue.is_empty()), (naive.len(), naive.is_empty()));
                 prop_assert_eq!(queue.next_due(), naive.first().map(|first| UnixMillis(first.0)));
-                prop_assert_eq!(queue.has_room(), bytes < bound || naive.is_empty());
             }
             let rest: Vec<usize> = std::iter::from_fn(|| queue.pop_due(UnixMillis(i64::MAX))).map(|(_, id)| id).collect();
-            prop_assert_eq!(rest, naive.iter().map(|waiting| waiting.2).collect::<Vec<_>>());
-            prop_assert_eq!((queue.len(), queue.bytes()), (0, 0));
+            prop_assert_eq!(rest, naive.iter().map(|waiting| waiting.1).collect::<Vec<_>>());
+            prop_assert_eq!(queue.len(), 0);
+        }
+
+        #[test]
+        fn partitions_hold_no_more_than_the_budget_and_each_gets_its_share(
+            budget in 0..10_000_usize, asking in vec((0..8_usize, 1..2000_usize, any::<bool>()), 1..300),
+        ) {
+            let mut held = [0; 8];
+            for (partition, wanted, frees) in asking {
+                if frees {
+                    held[partition] = 0;
+                    continue;
+                }
+                let all: usize = held.iter().sum();
+                let room = SharedBudget(budget).room(held[partition], all, held.len());
+                prop_assert!(room > 0 || held[partition] > 0, "a partition without a record stands still");
+                prop_assert!(room + held[partition] >= budget / held.len() / 2);
+                held[partition] += wanted.min(room);
+                // A record that is let in although there is no room counts one byte here.
+                prop_assert!(held.iter().sum::<usize>() <= budget + held.len(), "{held:?}");
+            }
         }
     }
 
     #[test]
     fn items_due_at_the_same_time_leave_in_the_order_they_came() {
-        let mut queue = DueQueue::new(1);
+        let mut queue = DueQueue::default();
         for id in 0..100 {
-            queue.push(UnixMillis(5), 1, id);
+            queue.push(UnixMillis(5), id);
         }
         let left: Vec<i32> = std::iter::from_fn(|| queue.pop_due(UnixMillis(5))).map(|(_, id)| id).collect();
         assert_eq!(left, (0..100).collect::<Vec<_>>());
     }
 
     #[test]
-    fn one_item_larger_than_the_bound_fits_into_an_empty_queue() {
-        for bound in [0, 10] {
-            let mut queue = DueQueue::new(bound);
-            assert!(queue.has_room());
-            queue.push(UnixMillis(1), 1_000_000, "large");
-            assert!(!queue.has_room());
-            assert_eq!(queue.pop_due(UnixMillis(0)), None);
-            assert_eq!(queue.pop_due(UnixMillis(1)), Some((UnixMillis(1), "large")));
-            assert!(queue.has_room());
+    fn a_partition_alone_has_the_whole_budget_and_one_of_many_its_share_of_a_half() {
+        for (own, all, partitions, room) in [
+            (0, 0, 1, 100),
+            (60, 60, 1, 40),
+            (100, 100, 1, 0),
+            (0, 0, 10, 55),
+            (55, 55, 10, 0),
+            (0, 55, 10, 5),
+            (3, 100, 10, 2),
+            (5, 100, 10, 0),
+            (0, 1_000_000, 1000, 1),
+            (0, 0, 0, 100),
+        ] {
+            assert_eq!(SharedBudget(100).room(own, all, partitions), room, "{own} of {all}, {partitions}");
         }
     }
 
     #[test]
     fn what_is_due_is_told_without_taking_it() {
-        let mut queue = DueQueue::new(10);
+        let mut queue = DueQueue::default();
         assert_eq!(queue.next_due(), None);
-        queue.push(UnixMillis(9), 3, 'b');
-        queue.push(UnixMillis(4), 3, 'a');
+        queue.push(UnixMillis(9), 'b');
+        queue.push(UnixMillis(4), 'a');
         assert_eq!(queue.next_due(), Some(UnixMillis(4)));
         assert_eq!(queue.len(), 2);
     }

@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
 use rdkafka::error::KafkaError;
 use tidegate_domain::CommitPosition;
-use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::ports::{CommitError, OffsetCommitter};
 use tidegate_pipeline::shard::Control;
+use tidegate_pipeline::{Names, TopicPartition};
 use tokio::sync::{oneshot, watch};
 use tracing::{info, warn};
 
@@ -62,6 +62,8 @@ impl std::fmt::Debug for GroupMember {
 const LOOK: Duration = Duration::from_millis(50);
 /// How often, and for how long, brokers are looked for when none could be reached.
 const LOOK_FOR_BROKERS: Duration = Duration::from_millis(500);
+/// How long a client that forgot its brokers may stay without them after a long outage.
+const NAME_BROKERS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// How long leaving may take past the drain deadline.
 const LEAVE_GRACE: Duration = Duration::from_secs(10);
 
@@ -76,6 +78,7 @@ impl GroupMember {
         let context = GroupContext {
             shards: shards.clone(),
             start: subscription.start,
+            forwards_to: Names::of_ingest_group(&subscription.group),
             drain_deadline: subscription.drain_deadline,
             fatal: fatal.clone(),
             consumer: OnceLock::new(),
@@ -146,12 +149,14 @@ impl GroupMember {
 }
 
 fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, fatal: &Fatal) {
-    let mut look_again_at = Instant::now();
+    let mut outage: Option<Outage> = None;
     while !leave.load(Ordering::Acquire) {
         poll(consumer, fatal);
-        if consumer.context().outage.borrow().is_some() && Instant::now() >= look_again_at {
-            look_for_brokers(consumer);
-            look_again_at = Instant::now() + LOOK_FOR_BROKERS;
+        if consumer.context().outage.borrow().is_none() {
+            outage = None;
+        } else {
+            let now = Instant::now();
+            outage.get_or_insert_with(|| Outage::begin(now)).look_for_brokers(consumer, now);
         }
     }
     consumer.unsubscribe();
@@ -163,20 +168,49 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
         }
         poll(consumer, fatal);
     }
-    info!("left the group");
 }
 
-/// The client tells when brokers are gone, and not when they are back.
-fn look_for_brokers(consumer: &BaseConsumer<GroupContext>) {
-    crate::native::add_brokers(consumer, &consumer.context().bootstrap);
-    let subscribed = consumer.assignment().ok();
-    let topic = subscribed
-        .as_ref()
-        .and_then(|list| list.elements().first().map(|element| element.topic().to_owned()));
-    if consumer.fetch_metadata(topic.as_deref(), LOOK_FOR_BROKERS).is_ok() {
-        consumer.context().outage.send_replace(None);
-        *consumer.context().refused.lock() = None;
-        info!("a broker answers again");
+/// No broker can be reached. The client tells when brokers are gone, and not when they are back.
+struct Outage {
+    look_at: Instant,
+    name_at: Instant,
+    /// How long after the next naming the one after it follows.
+    pause: Duration,
+}
+
+impl Outage {
+    fn begin(now: Instant) -> Self {
+        Self { look_at: now, name_at: now, pause: LOOK_FOR_BROKERS }
+    }
+
+    fn look_for_brokers(&mut self, consumer: &BaseConsumer<GroupContext>, now: Instant) {
+        if now < self.look_at {
+            return;
+        }
+        if self.names_them(now) {
+            crate::native::add_brokers(consumer, &consumer.context().bootstrap);
+        }
+        let subscribed = consumer.assignment().ok();
+        let topic = subscribed
+            .as_ref()
+            .and_then(|list| list.elements().first().map(|element| element.topic().to_owned()));
+        if consumer.fetch_metadata(topic.as_deref(), LOOK_FOR_BROKERS).is_ok() {
+            consumer.context().outage.send_replace(None);
+            *consumer.context().refused.lock() = None;
+            info!("a broker answers again");
+        }
+        self.look_at = Instant::now() + LOOK_FOR_BROKERS;
+    }
+
+    /// Whether the brokers are named to the client again now. Once is not enough: it is the first answer *after* an outage that
+    /// may make it forget them. Each time costs a little memory, which is never freed, so it happens seldom in a long one.
+    fn names_them(&mut self, now: Instant) -> bool {
+        let due = now >= self.name_at;
+        if due {
+            self.name_at = now + self.pause;
+            self.pause = (self.pause * 2).min(NAME_BROKERS_AT_LEAST_EVERY);
+        }
+        due
     }
 }
 
@@ -209,5 +243,20 @@ impl OffsetCommitter for Committer {
 
     fn refused(&self) -> u64 {
         self.0.context().refused_commits.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn in_an_outage_brokers_are_named_at_once_and_then_seldomer_but_never_for_the_last_time() {
+        let start = Instant::now();
+        let mut outage = Outage::begin(start);
+        let looks = (0..120).map(|look| look * LOOK_FOR_BROKERS);
+        let named: Vec<f32> =
+            looks.filter(|&at| outage.names_them(start + at)).map(|at| at.as_secs_f32()).collect();
+        assert_eq!(named, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 25.5, 35.5, 45.5, 55.5]);
     }
 }

@@ -14,9 +14,9 @@ use rdkafka::statistics::Statistics;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{AssignmentEpoch, CommitPosition, Partition, Topic};
-use tidegate_pipeline::shard::Control;
+use tidegate_pipeline::shard::{Control, Drained};
 use tidegate_pipeline::stage::Slot;
-use tidegate_pipeline::{Inbox, TopicPartition, Wake, events};
+use tidegate_pipeline::{Inbox, LogLimit, Names, TopicPartition, Wake, events};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
@@ -39,6 +39,8 @@ pub struct ShardPort {
 pub(crate) struct GroupContext {
     pub(crate) shards: Vec<ShardPort>,
     pub(crate) start: Box<dyn Fn(&str) -> Start + Send + Sync>,
+    /// The pipeline that this group forwards events to, where it is ingest.
+    pub(crate) forwards_to: Option<Names>,
     pub(crate) drain_deadline: Duration,
     pub(crate) fatal: Fatal,
     pub(crate) consumer: OnceLock<Weak<BaseConsumer<GroupContext>>>,
@@ -137,6 +139,7 @@ impl GroupContext {
         // Split before assign: what is fetched goes to the partition's own queue from the first record on.
         let sources = self.split(&shared, partitions);
         consumer.incremental_assign(partitions)?;
+        info!(partitions = sources.len(), topics = ?by_topic(partitions), "assigned");
         for (shard, control) in sources {
             self.shards[shard].control.push(control);
         }
@@ -150,7 +153,7 @@ impl GroupContext {
     fn resolve(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
         let deadline = Instant::now() + RESOLVE_WITHIN;
         loop {
-            match offsets::resolve(consumer, partitions, &self.start) {
+            match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref()) {
                 Err(error) if Instant::now() < deadline => {
                     warn!(%error, "where to read from is not known yet; asking again");
                     std::thread::sleep(Duration::from_millis(500));
@@ -177,7 +180,7 @@ impl GroupContext {
                 self.fatal.report(&format!("the queue of {partition} can't be split"));
                 continue;
             };
-            info!(%partition, offset = ?element.offset(), shard, "assigned");
+            debug!(%partition, offset = ?element.offset(), shard, "assigned");
             owners.insert(partition.clone(), shard);
             let slot = Slot(AssignmentEpoch(self.epoch.fetch_add(1, Ordering::Relaxed)));
             let source = Box::new(PartitionSource::new(queue, partition.clone()));
@@ -206,21 +209,30 @@ impl GroupContext {
 
     /// Kept partitions go on meanwhile: only this thread waits, while heartbeats go on in librdkafka's.
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
-        let deadline = Instant::now() + self.drain_deadline;
+        let begun = Instant::now();
+        let deadline = begun + self.drain_deadline;
+        info!(
+            partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?self.drain_deadline,
+            "giving partitions back: nothing new begins, and what runs may end"
+        );
         let mut answers = Vec::new();
         for (shard, partitions) in self.disown(partitions) {
-            info!(shard, ?partitions, "revoked; what runs may end");
+            debug!(shard, ?partitions, "revoked");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Revoke { partitions, deadline, reply });
             answers.push(answer);
         }
-        let mut positions = Vec::new();
+        let mut all = Drained::default();
         for answer in answers {
-            positions.extend(self.await_answer(answer, deadline + ANSWER_GRACE).unwrap_or_default());
+            let Drained { positions, settled, left } =
+                self.await_answer(answer, deadline + ANSWER_GRACE).unwrap_or_default();
+            all.positions.extend(positions);
+            (all.settled, all.left) = (all.settled + settled, all.left + left);
         }
-        if !positions.is_empty() && !consumer.assignment_lost() {
-            self.commit_last(consumer, &positions);
+        if !all.positions.is_empty() && !consumer.assignment_lost() {
+            self.commit_last(consumer, &all.positions);
         }
+        tell_drained(&all, begun.elapsed());
         consumer.incremental_unassign(partitions)
     }
 
@@ -236,8 +248,12 @@ impl GroupContext {
 
     fn lose(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
         let mut answers = Vec::new();
+        warn!(
+            partitions = partitions.count(), topics = ?by_topic(partitions),
+            "lost: another process may own them already; nothing is committed"
+        );
         for (shard, partitions) in self.disown(partitions) {
-            warn!(shard, ?partitions, "lost: another process may own them already; nothing is committed");
+            debug!(shard, ?partitions, "lost");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Lost { partitions, reply });
             answers.push(answer);
@@ -270,6 +286,31 @@ pub(crate) fn topic_partition(topic: &str, partition: i32) -> TopicPartition {
     TopicPartition { topic: Topic::new(topic), partition: Partition(partition) }
 }
 
+fn tell_drained(drained: &Drained, took: Duration) {
+    let Drained { settled, left, .. } = drained;
+    match (settled, left) {
+        (0, 0) => info!(?took, "gave partitions back; nothing was under way"),
+        (_, 0) => info!(settled, ?took, "gave partitions back; all that was under way has ended"),
+        _ => {
+            info!(
+                settled,
+                left,
+                ?took,
+                "gave partitions back; what is left is delivered again to their next owner"
+            )
+        }
+    }
+}
+
+/// How many partitions of each topic: a pipeline may have hundreds, which nobody wants to read one by one.
+fn by_topic(list: &TopicPartitionList) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for element in list.elements() {
+        *counts.entry(element.topic().to_owned()).or_default() += 1;
+    }
+    counts
+}
+
 pub(crate) fn to_list(positions: &[(TopicPartition, CommitPosition)]) -> KafkaResult<TopicPartitionList> {
     let mut list = TopicPartitionList::with_capacity(positions.len());
     for (at, position) in positions {
@@ -300,18 +341,8 @@ pub(crate) fn is_told_by_callback(error: &KafkaError) -> bool {
     refused || heals_by_itself(error)
 }
 
-/// How often broker trouble is told: clients report it at each try.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-
-fn may_tell_again(role: &str) -> bool {
-    static TOLD: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
-    let (mut told, now) = (TOLD.lock(), Instant::now());
-    let again = told.get(role).is_none_or(|&last| now.duration_since(last) >= TELL_EVERY);
-    if again {
-        told.insert(role.to_owned(), now);
-    }
-    again
-}
+/// Clients report broker trouble at each try.
+static TOLD: LogLimit<String> = LogLimit::new();
 
 /// What librdkafka logs. Failed connections come as errors too, and are told there.
 pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
@@ -328,17 +359,31 @@ pub(crate) fn log_line(level: RDKafkaLogLevel, facility: &str, message: &str) {
 pub(crate) fn log_client_error(role: &str, error: &KafkaError, reason: &str) {
     let refusal = error.rdkafka_error_code().and_then(|code| Refusal::of(code, reason));
     if let Some(refusal) = refusal.filter(Refusal::is_certain) {
-        if may_tell_again(&format!("{role} refused")) {
+        if TOLD.allows(format!("{role} refused").as_str()) {
             error!(role, %refusal, reason, "a broker refuses this client; nothing is lost, and the client goes on trying");
         }
         return;
     }
     match error.rdkafka_error_code() {
         _ if heals_by_itself(error) => {
-            if may_tell_again(role) {
+            if TOLD.allows(role) {
                 warn!(role, reason, "a broker can't be reached; the client goes on trying");
             }
         }
         _ => warn!(role, %error, reason, "the Kafka client reports an error"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_counted_by_topic() {
+        let mut list = TopicPartitionList::new();
+        for (topic, partition) in [("a", 0), ("b", 7), ("a", 2)] {
+            list.add_partition(topic, partition);
+        }
+        assert_eq!(format!("{:?}", by_topic(&list)), r#"{"a": 2, "b": 1}"#);
     }
 }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
-use tidegate_pipeline::{TopicPartition, events};
-use tracing::error;
+use tidegate_pipeline::{Names, TopicPartition, events};
+use tracing::{error, warn};
 
 use crate::context::topic_partition;
 
@@ -54,4 +54,51 @@ pub(crate) fn find<C: ConsumerContext>(
         lost.insert(partition);
     }
     Ok(lost)
+}
+
+/// Whether an ingest that has read before has no offset any more: they expired while it was away, or somebody deleted them.
+///
+/// That its pipeline had jobs shows that it has read; that it has an offset in any topic shows that it merely begins to read another
+/// source. Jobs are looked for first: instances that start for the first time side by side commit before they forward, so who finds
+/// jobs of another one finds its offsets too.
+pub(crate) fn offsets_are_gone<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    pipeline: &Names,
+    timeout: Duration,
+) -> bool {
+    let ask = || Ok(has_jobs(consumer, pipeline, timeout)? && has_no_offset(consumer, timeout)?);
+    // What only tells of a loss must not keep ingest from its work, where it may not ask.
+    ask().unwrap_or_else(|error: KafkaError| {
+        warn!(%error, "whether the group's offsets are gone is not known");
+        false
+    })
+}
+
+/// Retention does not take the end of a topic back.
+fn has_jobs<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    pipeline: &Names,
+    timeout: Duration,
+) -> KafkaResult<bool> {
+    let metadata = consumer.fetch_metadata(None, timeout)?;
+    for topic in metadata.topics().iter().filter(|topic| pipeline.is_jobs(topic.name())) {
+        for partition in topic.partitions() {
+            if consumer.fetch_watermarks(topic.name(), partition.id(), timeout)?.1 > 0 {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
+}
+
+fn has_no_offset<C: ConsumerContext>(consumer: &BaseConsumer<C>, timeout: Duration) -> KafkaResult<bool> {
+    let metadata = consumer.fetch_metadata(None, timeout)?;
+    let mut all = TopicPartitionList::new();
+    for topic in metadata.topics() {
+        for partition in topic.partitions() {
+            all.add_partition(topic.name(), partition.id());
+        }
+    }
+    let committed = consumer.committed_offsets(all, timeout)?;
+    Ok(!committed.elements().iter().any(|element| matches!(element.offset(), Offset::Offset(_))))
 }

@@ -21,11 +21,13 @@ pub(crate) struct PartitionQueue<C: ConsumerContext> {
     queue: *mut sys::rd_kafka_queue_t,
     topic: CString,
     partition: i32,
-    wake: Box<Wake>,
+    /// From [`Box::into_raw`]: librdkafka has the same pointer. `drop` makes it a box again.
+    wake: *mut Wake,
     messages: Vec<*mut sys::rd_kafka_message_t>,
 }
 
-// SAFETY: librdkafka's queues may be used from any thread; the raw messages live within one call of `take` only.
+// SAFETY: librdkafka's queues may be used from any thread; the raw messages live within one call of `take` only; `Wake` is shared
+// by threads anyway.
 unsafe impl<C: ConsumerContext> Send for PartitionQueue<C> {}
 
 /// An error that stands in the queue in place of a record.
@@ -36,7 +38,8 @@ pub(crate) struct QueueError {
 }
 
 unsafe extern "C" fn became_nonempty(_: *mut sys::rd_kafka_t, wake: *mut c_void) {
-    // SAFETY: the pointer is the `Box<Wake>` of the queue, which disables this callback before it frees the box.
+    // SAFETY: the pointer is the `wake` of a `PartitionQueue`, from `Box::into_raw`. Nobody has a `&mut` to it, and `drop` disables this
+    // callback, under the lock that it is called under, before it frees the box.
     let wake = unsafe { &*wake.cast::<Wake>() };
     wake.wake();
 }
@@ -50,19 +53,19 @@ impl<C: ConsumerContext> PartitionQueue<C> {
         wake: Wake,
     ) -> Option<Self> {
         let topic = CString::new(topic).ok()?;
-        let wake = Box::new(wake);
-        // SAFETY: the client lives as long as `consumer`; the queue is ours to destroy; forwarding to null keeps its records here;
-        // the callback's pointer stays valid until `drop` disables the callback.
-        let queue = unsafe {
+        // SAFETY: the client lives as long as `consumer`; the queue is ours to destroy; forwarding to null keeps its records here. The
+        // callback's pointer owns its `Wake` from `into_raw` on, so that moving this value moves no box under librdkafka's copy of
+        // the pointer; it is valid until `drop` disables the callback.
+        let (queue, wake) = unsafe {
             let queue =
                 sys::rd_kafka_queue_get_partition(consumer.client().native_ptr(), topic.as_ptr(), partition);
             if queue.is_null() {
                 return None;
             }
             sys::rd_kafka_queue_forward(queue, ptr::null_mut());
-            let opaque = ptr::from_ref::<Wake>(&wake).cast_mut().cast::<c_void>();
-            sys::rd_kafka_queue_cb_event_enable(queue, Some(became_nonempty), opaque);
-            queue
+            let wake = Box::into_raw(Box::new(wake));
+            sys::rd_kafka_queue_cb_event_enable(queue, Some(became_nonempty), wake.cast::<c_void>());
+            (queue, wake)
         };
         Some(Self { consumer, queue, topic, partition, wake, messages: Vec::new() })
     }
@@ -111,12 +114,14 @@ impl<C: ConsumerContext> PartitionQueue<C> {
 
 impl<C: ConsumerContext> Drop for PartitionQueue<C> {
     fn drop(&mut self) {
-        // SAFETY: the queue is ours and was not destroyed; without the callback nothing uses `wake` any more.
-        unsafe {
+        // SAFETY: the queue is ours and was not destroyed; without the callback librdkafka does not use `wake` any more, and nobody
+        // has freed it.
+        let wake = unsafe {
             sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut());
             sys::rd_kafka_queue_destroy(self.queue);
-        }
-        self.wake.wake();
+            Box::from_raw(self.wake)
+        };
+        wake.wake();
     }
 }
 

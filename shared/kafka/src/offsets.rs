@@ -1,5 +1,6 @@
 //! Where a partition is read from when it is assigned.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -7,7 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList, TopicPartitionListElem};
-use tracing::{info, warn};
+use tidegate_pipeline::{Names, events};
+use tracing::{error, info, warn};
 
 use crate::context::topic_partition;
 use crate::lost_place;
@@ -25,8 +27,9 @@ pub enum Start {
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sets the offset of each partition: the committed one, or its beginning where the topic does not hold that any more; where the group never committed in the topic, what `start` says; where it
-/// did, and the partition is new, its beginning, so that no event is passed over.
+/// Sets the offset of each partition: the committed one, or its beginning where the topic does not hold that any more; where the
+/// group never committed in the topic, what `start` says; where it did, and the partition is new, its beginning, so that no event is
+/// passed over. `forwards_to` is the pipeline of an ingest: that it has jobs shows a first start that is none.
 ///
 /// What `Latest` and `At` mean is committed at once: if the process died before its first commit, they would mean something else
 /// at the next start, and events in between would be lost.
@@ -34,9 +37,14 @@ pub(crate) fn resolve<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     assigned: &mut TopicPartitionList,
     start_of: impl Fn(&str) -> Start,
+    forwards_to: Option<&Names>,
 ) -> KafkaResult<()> {
     let committed = consumer.committed_offsets(assigned.clone(), TIMEOUT)?;
     let lost = lost_place::find(consumer, &committed, TIMEOUT)?;
+    // Asked once, before the first start in any topic commits.
+    let gone = LazyCell::new(|| {
+        forwards_to.is_some_and(|pipeline| lost_place::offsets_are_gone(consumer, pipeline, TIMEOUT))
+    });
     let mut starts: BTreeMap<String, Positions> = BTreeMap::new();
     for element in committed.elements() {
         let (topic, partition) = (element.topic(), element.partition());
@@ -47,7 +55,7 @@ pub(crate) fn resolve<C: ConsumerContext>(
             (_, start) => {
                 let positions = match starts.entry(topic.to_owned()) {
                     Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => new.insert(first_start(consumer, topic, start)?),
+                    Entry::Vacant(new) => new.insert(first_start(consumer, topic, start, || *gone)?),
                 };
                 positions.get(&partition).map_or_else(
                     || {
@@ -80,6 +88,7 @@ fn first_start<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     topic: &str,
     start: Start,
+    offsets_are_gone: impl FnOnce() -> bool,
 ) -> KafkaResult<Positions> {
     let mut all = TopicPartitionList::new();
     for partition in
@@ -88,6 +97,7 @@ fn first_start<C: ConsumerContext>(
         all.add_partition(topic, partition.id());
     }
     let positions = start_offsets(consumer, &all, start)?;
+    let gone = offsets_are_gone();
     let committed = consumer.committed_offsets(all, TIMEOUT)?;
     let known: Positions = committed
         .elements()
@@ -103,9 +113,35 @@ fn first_start<C: ConsumerContext>(
     for (&partition, &position) in &positions {
         first.add_partition_offset(topic, partition, Offset::Offset(position))?;
     }
+    if gone {
+        tell_lost_offsets(consumer, topic, start, &positions);
+    }
     consumer.commit(&first, CommitMode::Sync)?;
     info!(topic, ?positions, "the first start of this group begins here");
     Ok(positions)
+}
+
+/// What the start means now is not what it meant when the group began.
+fn tell_lost_offsets<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    topic: &str,
+    start: Start,
+    positions: &Positions,
+) {
+    for (&number, &position) in positions {
+        let partition = topic_partition(topic, number);
+        let oldest = consumer.fetch_watermarks(topic, number, TIMEOUT).map_or(0, |(low, _)| low);
+        if oldest >= position {
+            continue;
+        }
+        error!(
+            %partition, oldest, position, ?start,
+            "records of this partition may be passed over unread: this group has read before and its offsets are gone, so it begins \
+             at `position`, as `start` says; to read what is before, stop ingest, set the group's offsets by \
+             kafka-consumer-groups.sh --reset-offsets, and start it again"
+        );
+        events::offset_out_of_range(&partition);
+    }
 }
 
 fn start_offsets<C: ConsumerContext>(

@@ -75,6 +75,8 @@ pub struct Dying<'a> {
 pub struct DeadLetter {
     /// Why.
     pub failure: Failure,
+    /// What had failed before, where the record does not say so itself.
+    earlier: Option<Failure>,
     body: Body,
 }
 
@@ -99,7 +101,14 @@ enum Body {
 impl DeadLetter {
     /// The whole record, because of `failure`.
     pub fn new(failure: Failure) -> Self {
-        Self { failure, body: Body::Whole }
+        Self { failure, earlier: None, body: Body::Whole }
+    }
+
+    /// The same, and `earlier` is the job's first failure, unless the record brings one along.
+    #[must_use]
+    pub fn after(mut self, earlier: Option<Failure>) -> Self {
+        self.earlier = earlier;
+        self
     }
 
     /// Takes the next smaller form, after the broker or the client refused this one for its size; refused where there is none.
@@ -130,6 +139,7 @@ impl DeadLetter {
             Body::Stub => ours.as_stub("key and value are left out: the record is too large"),
         }
         let whole = self.body == Body::Whole;
+        ours.tell_first_error(dying.record, self.earlier.as_ref(), whole);
         let headers = if whole { ours.with_source(dying.record) } else { ours.alone() };
         let (key, value) = match self.body {
             Body::Stub => (None, None),
@@ -183,6 +193,18 @@ impl DeadLetterHeaders {
 
     fn as_stub(&mut self, reason: &str) {
         self.push(STUB, cut(reason, MESSAGE_BUDGET));
+    }
+
+    /// The record's own first error travels with the source's headers, and is ours to keep where those are left out.
+    fn tell_first_error(&mut self, record: &Record, earlier: Option<&Failure>, with_source: bool) {
+        let first = match record.header(FIRST_ERROR) {
+            Some(_) if with_source => None,
+            Some(known) => Some(String::from_utf8_lossy(known).into_owned()),
+            None => earlier.map(Failure::to_string),
+        };
+        if let Some(first) = first {
+            self.push(FIRST_ERROR, cut(&first, FIRST_ERROR_BUDGET));
+        }
     }
 
     fn tell_job(&mut self, job: &JobHeader<'_>) {

@@ -1,7 +1,9 @@
-//! The stage of retry: copies wait in memory, bounded in bytes, until they are due, and go on to their job topic.
+//! The stage of retry: copies wait in memory, which all partitions of the process share, until they are due, and go on to their job topic.
 //!
 //! Due time and target come from the record itself, the delay from its topic's name, so that a changed ladder strands nothing. A
 //! record whose wait is longer than its topic carries goes on to another delay topic.
+
+mod heap;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +23,9 @@ use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
 use crate::stage::{Desk, Slot, Stage};
+
+use heap::Share;
+pub use heap::SharedHeap;
 
 /// What a held record does when its time has come.
 #[derive(Clone, Debug)]
@@ -46,6 +51,8 @@ struct DelayPartition {
     at: TopicPartition,
     delay: Option<Duration>,
     queue: DueQueue<Key>,
+    /// Of the memory for records, from when they come until they are settled.
+    share: Share,
     /// Popped when due and not acknowledged.
     on_their_way: usize,
     publish_failures: usize,
@@ -59,8 +66,8 @@ pub struct DelaySettings {
     pub names: Names,
     /// Its delays and jitter.
     pub ladder: Ladder,
-    /// How many bytes of records one partition holds in memory.
-    pub heap_bytes: usize,
+    /// Where records wait; the same for all stages of a process.
+    pub heap: SharedHeap,
 }
 
 /// The stage of retry.
@@ -133,9 +140,9 @@ impl DelayStage {
             Some(delay) => wait.min(self.settings.ladder.longest_hold(delay).saturating_add(CLOCK_SLACK)),
             None => wait,
         };
-        let bytes = record.size();
+        partition.share.hold(record.size());
         let key = self.held.insert(Held { slot, record, then, failed_before: false });
-        partition.queue.push(steady.after(wait), bytes, key);
+        partition.queue.push(steady.after(wait), key);
     }
 
     fn release_due(&mut self, slot: Slot, desk: &mut Desk) {
@@ -254,7 +261,7 @@ impl DelayStage {
             desk.trouble(held.slot, error.to_string());
             RETRY_PAUSE
         };
-        partition.queue.push(steady.after(pause), held.record.size(), key);
+        partition.queue.push(steady.after(pause), key);
         desk.wake_after(pause);
     }
 
@@ -287,6 +294,7 @@ impl DelayStage {
         desk.settle(slot, record.offset(), record.size());
         let Some(partition) = self.partitions.get_mut(&slot) else { return };
         partition.on_their_way -= 1;
+        partition.share.free(record.size());
         if failed_before {
             partition.publish_failures -= 1;
             if partition.publish_failures == 0 {
@@ -336,7 +344,8 @@ impl Stage for DelayStage {
         let partition = DelayPartition {
             at: partition.clone(),
             delay,
-            queue: DueQueue::new(self.settings.heap_bytes),
+            queue: DueQueue::default(),
+            share: Share::of(&self.settings.heap),
             on_their_way: 0,
             publish_failures: 0,
             draining: false,
@@ -345,7 +354,11 @@ impl Stage for DelayStage {
     }
 
     fn wants(&self, slot: Slot) -> bool {
-        self.partitions.get(&slot).is_some_and(|p| p.queue.has_room() && !p.draining)
+        self.room_bytes(slot) > 0
+    }
+
+    fn room_bytes(&self, slot: Slot) -> usize {
+        self.partitions.get(&slot).filter(|p| !p.draining).map_or(0, |p| p.share.room())
     }
 
     fn holds_on_purpose(&self) -> bool {
@@ -364,7 +377,7 @@ impl Stage for DelayStage {
         for slot in slots {
             self.release_due(slot, desk);
         }
-        self.waiting.set(self.held.len() as f64);
+        self.waiting.set(self.settings.heap.records() as f64);
     }
 
     fn drain(&mut self, slot: Slot, _desk: &mut Desk) {

@@ -23,6 +23,7 @@ pub mod forward;
 pub mod inbox;
 pub mod jobs;
 pub mod keyed;
+pub mod log_limit;
 pub mod names;
 pub mod ports;
 pub mod record;
@@ -30,5 +31,6 @@ pub mod shard;
 pub mod stage;
 
 pub use inbox::{Inbox, Wake};
+pub use log_limit::LogLimit;
 pub use names::Names;
 pub use record::{Headers, OutboundRecord, Record, RecordBuilder, TopicPartition};

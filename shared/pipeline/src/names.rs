@@ -68,6 +68,20 @@ impl Names {
         format!("{}.ingest", self.prefix)
     }
 
+    /// The names of the pipeline whose ingest is this group; none where it is another group.
+    pub fn of_ingest_group(group: &str) -> Option<Self> {
+        group.strip_suffix(".ingest").map(Self::new)
+    }
+
+    /// Whether this is a job topic of the pipeline, of whatever tier.
+    pub fn is_jobs(&self, topic: &str) -> bool {
+        let tier = topic
+            .strip_prefix(&self.prefix)
+            .and_then(|rest| rest.strip_prefix('.'))
+            .and_then(|rest| rest.strip_suffix(".jobs"));
+        tier.is_some_and(|tier| !tier.is_empty() && !tier.contains('.'))
+    }
+
     /// The consumer group of a tier's workers.
     pub fn worker_group(&self, tier: &str) -> String {
         format!("{}.{tier}.worker", self.prefix)
@@ -91,5 +105,16 @@ mod tests {
         }
         assert_eq!(names.delay_of("other.bulk.retry-1s"), None);
         assert_eq!(names.delay_of("shop.pay.dlq"), None);
+    }
+
+    #[test]
+    fn a_pipeline_knows_its_ingest_group_and_its_job_topics() {
+        let names = Names::new("shop.pay");
+        assert_eq!(Names::of_ingest_group(&names.ingest_group()), Some(names.clone()));
+        assert_eq!(Names::of_ingest_group(&names.retry_group()), None);
+        assert!(names.is_jobs(names.jobs("bulk").as_str()));
+        for other in ["shop.pay.jobs", "shop.pay.a.b.jobs", "shop.payments.bulk.jobs", "shop.pay.dlq", ""] {
+            assert!(!names.is_jobs(other), "{other}");
+        }
     }
 }

@@ -17,7 +17,7 @@ use crate::ports::{Clock, Fetched, OffsetCommitter, RecordSource, SourceError};
 use crate::record::{Record, TopicPartition};
 use crate::stage::{Desk, Settled, Slot, Stage, Trouble};
 
-pub use control::{Control, ShardObserver, ShardSettings};
+pub use control::{Control, Drained, ShardObserver, ShardSettings};
 
 struct Assignment {
     partition: TopicPartition,
@@ -49,7 +49,9 @@ struct Assignment {
 struct Revocation {
     slots: Vec<Slot>,
     deadline: Instant,
-    reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
+    /// How many records were not settled when it came.
+    unsettled: usize,
+    reply: oneshot::Sender<Drained>,
 }
 
 /// The loop over one thread's partitions.
@@ -224,12 +226,7 @@ impl<S: Stage> Shard<S> {
         self.assignments.iter().filter(ours).map(|(&slot, _)| slot).collect()
     }
 
-    fn revoke(
-        &mut self,
-        partitions: &[TopicPartition],
-        deadline: Instant,
-        reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
-    ) {
+    fn revoke(&mut self, partitions: &[TopicPartition], deadline: Instant, reply: oneshot::Sender<Drained>) {
         let slots = self.slots_of(partitions);
         for &slot in &slots {
             self.stage.drain(slot, &mut self.desk);
@@ -237,7 +234,12 @@ impl<S: Stage> Shard<S> {
                 assignment.draining = true;
             }
         }
-        self.revocations.push(Revocation { slots, deadline, reply });
+        let unsettled = self.unsettled(&slots);
+        self.revocations.push(Revocation { slots, deadline, unsettled, reply });
+    }
+
+    fn unsettled(&self, slots: &[Slot]) -> usize {
+        slots.iter().filter_map(|slot| self.assignments.get(slot)).map(|a| a.watermark.unsettled()).sum()
     }
 
     fn lose(&mut self, partitions: &[TopicPartition], reply: oneshot::Sender<()>) {
@@ -277,7 +279,9 @@ impl<S: Stage> Shard<S> {
         let bytes = self.settings.window_bytes.saturating_sub(assignment.window_bytes);
         let open =
             assignment.readable && !assignment.draining && records > 0 && bytes > 0 && self.stage.wants(slot);
-        open.then_some((records.min(self.settings.fetch_records), bytes))
+        open.then(|| {
+            (records.min(self.settings.fetch_records), bytes.min(self.stage.room_bytes(slot).max(1)))
+        })
     }
 
     fn fetch_one(&mut self, slot: Slot) {
@@ -373,8 +377,10 @@ impl<S: Stage> Shard<S> {
                     "the drain deadline passed; jobs that still ran are cancelled and will run again elsewhere"
                 );
             }
-            let positions: Vec<_> = revocation.slots.iter().filter_map(|&slot| self.release(slot)).collect();
-            if revocation.reply.send(positions).is_err() {
+            let left = self.unsettled(&revocation.slots);
+            let settled = revocation.unsettled.saturating_sub(left);
+            let positions = revocation.slots.iter().filter_map(|&slot| self.release(slot)).collect();
+            if revocation.reply.send(Drained { positions, settled, left }).is_err() {
                 warn!(
                     "nobody waits for revoked partitions; their records are delivered again to the next owner"
                 );

@@ -20,6 +20,11 @@ pub trait Stage {
     /// Whether the stage wants records of this partition now; the shard's window bounds them besides.
     fn wants(&self, slot: Slot) -> bool;
 
+    /// How many bytes of records it takes now, where it wants any; not many more are fetched.
+    fn room_bytes(&self, _slot: Slot) -> usize {
+        usize::MAX
+    }
+
     /// Takes records of one partition, in offset order; leaves `records` empty.
     fn accept(&mut self, slot: Slot, records: &mut Vec<Record>, desk: &mut Desk);
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate_domain::{Hop, JobHeader, Ladder, Offset, Partition, UnixMillis};
 use tidegate_pipeline::TopicPartition;
-use tidegate_pipeline::delay::{DelaySettings, DelayStage};
+use tidegate_pipeline::delay::{DelaySettings, DelayStage, SharedHeap};
 use tidegate_pipeline::fakes::clock::BEGIN;
 use tidegate_pipeline::fakes::events::{event_id, job_header};
 use tidegate_pipeline::fakes::node::OnTheirWay;
@@ -194,6 +194,54 @@ async fn a_full_heap_stops_the_polling_of_its_partition_only() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_partitions_of_all_shards_hold_no_more_than_their_process_may_and_each_goes_on() {
+    const SHARDS: i32 = 4;
+    const BUDGET: usize = 20_000;
+    let world = World::new(1, 8);
+    let heap = SharedHeap::new(BUDGET);
+    let mut shards: Vec<Node> = (0..SHARDS).map(|_| world.retry_shard(&heap)).collect();
+    let mut ids = 0..;
+    let mut put = |delay, number, due| put(&world, delay, number, due, ids.next().unwrap());
+    for number in 0..8 {
+        (0..200).for_each(|_| put(16 * SECOND, number, 16 * SECOND));
+        (0..200).for_each(|_| put(4 * SECOND, number, 4 * SECOND));
+        let shard = &mut shards[usize::try_from(number % SHARDS).unwrap()];
+        for delay in [16 * SECOND, 4 * SECOND, SECOND] {
+            shard.assign(&delay_partition(&world, delay, number));
+        }
+    }
+    tokio::time::sleep(2 * SECOND).await;
+    // A flood holds the common part; another topic's records are handed on in time all the same.
+    put(SECOND, 3, 3 * SECOND);
+    let size = world.records(&world.names.delay(TIER, SECOND))[0].size();
+    let held = heap.bytes();
+    // A fetch may bring a record more than there is room for.
+    assert!(held > BUDGET / 2 && held <= BUDGET + 24 * size, "{held} bytes");
+    tokio::time::sleep(SECOND + 300 * MILLI).await;
+    assert_eq!((jobs(&world).len(), committed(&world, &delay_partition(&world, SECOND, 3))), (1, 1));
+    assert!(heap.bytes() <= BUDGET + 24 * size);
+    tokio::time::sleep(300 * SECOND).await;
+    assert_eq!((jobs(&world).len(), heap.bytes()), (3201, 0), "and nothing is dropped");
+    assert!(shards.iter().all(|shard| shard.told().changes.is_empty()), "to be full is no trouble");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_released_partition_held_is_free_for_others() {
+    let world = World::new(1, 2);
+    let heap = SharedHeap::new(10_000);
+    let mut node = world.retry_shard(&heap);
+    for number in [0, 1] {
+        (0..100).for_each(|id| put(&world, 16 * SECOND, number, 16 * SECOND, id));
+        node.assign(&delay_partition(&world, 16 * SECOND, number));
+    }
+    tokio::time::sleep(SECOND).await;
+    let both = heap.bytes();
+    assert!(both > 0);
+    node.lose(&[delay_partition(&world, 16 * SECOND, 0), delay_partition(&world, 16 * SECOND, 1)]).await;
+    assert_eq!(heap.bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_moves_no_wait_that_has_begun() {
     for jump in [3_600_000, -3_600_000] {
         let world = World::new(1, 1);
@@ -341,7 +389,7 @@ async fn a_delay_topic_that_the_ladder_does_not_know_is_served_too() {
     put(&world, old, 0, 40 * SECOND, 2);
     let parts = world.parts();
     let ladder = Ladder::new(&[SECOND, 16 * SECOND], &[], 0.2).unwrap();
-    let settings = DelaySettings { names: world.names.clone(), ladder, heap_bytes: 1 << 20 };
+    let settings = DelaySettings { names: world.names.clone(), ladder, heap: SharedHeap::new(1 << 20) };
     let stage = DelayStage::new(settings, parts.publisher.clone(), &parts.wake);
     let mut node = world.start(&world.names.retry_group(), parts, stage);
     for delay in [old, SECOND, 16 * SECOND] {

@@ -103,8 +103,8 @@ async fn a_revoke_waits_for_copies_and_marks_on_their_way() {
     emit(&world, 3);
     tokio::time::sleep(SECOND).await;
     let began = tokio::time::Instant::now();
-    let positions = node.revoke(&[world.jobs_partition(0)], 60 * SECOND).await;
-    assert_eq!((positions[0].1.0, world.dead().len()), (3, 3));
+    let drained = node.drain(&[world.jobs_partition(0)], 60 * SECOND).await;
+    assert_eq!((drained.positions[0].1.0, drained.settled, drained.left, world.dead().len()), (3, 3, 0, 3));
     assert!(began.elapsed() >= 4 * SECOND && began.elapsed() < 5 * SECOND, "{:?}", began.elapsed());
 }
 
@@ -116,8 +116,9 @@ async fn a_revoke_while_nothing_can_be_published_ends_at_its_deadline_and_loses_
     node.faults().always(dlq.clone(), Fate::Refused);
     emit(&world, 3);
     tokio::time::sleep(SECOND).await;
-    let positions = node.revoke(&[world.jobs_partition(0)], 3 * SECOND).await;
-    assert_eq!((positions[0].1.0, node.told().troubles.len()), (0, 0));
+    let drained = node.drain(&[world.jobs_partition(0)], 3 * SECOND).await;
+    assert_eq!((drained.positions[0].1.0, drained.settled, drained.left), (0, 0, 3));
+    assert_eq!(node.told().troubles.len(), 0);
     node.faults().heal(&dlq);
     node.assign(&world.jobs_partition(0));
     tokio::time::sleep(SECOND).await;

@@ -218,6 +218,36 @@ async fn a_copy_too_large_for_its_delay_topic_goes_to_the_dlq() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_copy_too_large_for_its_delay_topic_keeps_what_the_handler_answered() {
+    let later = |_: &Job, before| {
+        if before == 0 { transient() } else { Reply::Now(Outcome::Failed(Failure::transient("later", "x"))) }
+    };
+    for (dlq_fates, whole) in [(vec![], true), (vec![Fate::TooLarge, Fate::TooLarge], false)] {
+        for runs in [1, 2] {
+            let world = World::new(1, 1);
+            let node = worker(&world, later);
+            let topics = [delay(&world, SECOND), delay(&world, 4 * SECOND)];
+            node.faults().always(topics[runs - 1].clone(), Fate::TooLarge);
+            node.faults().script(dlq(&world), dlq_fates.clone());
+            world.emit_job(&Event::new("c", "k", "x"));
+            tokio::time::sleep(SECOND).await;
+            let mut retry = world.retry(1 << 20);
+            retry.assign(&TopicPartition {
+                topic: world.names.delay(TIER, SECOND),
+                ..world.jobs_partition(0)
+            });
+            assert!(until(10 * SECOND, || world.dead().len() == 1).await);
+            let dead = &world.dead()[0];
+            assert_eq!((world.runs.count(), dead.value().is_some()), (runs, whole));
+            assert_eq!(header(dead, "job-error-code").unwrap(), "too-large");
+            let first: Vec<_> = dead.headers().filter(|(name, _)| *name == b"job-first-error").collect();
+            assert_eq!(first.len(), 1);
+            assert!(header(dead, "job-first-error").unwrap().starts_with("transient/t: t"), "{first:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_record_too_large_for_the_dlq_goes_without_its_headers_and_then_as_a_stub() {
     for (fates, whole) in [
         (vec![Fate::TooLarge], true),

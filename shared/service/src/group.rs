@@ -78,7 +78,10 @@ pub async fn run<S: Stage>(
     match (fatal.reason(), left) {
         (Some(reason), _) => Err(ServiceError::Fatal(reason)),
         (None, Err(_)) => Err(ServiceError::ShutdownDeadline),
-        (None, Ok(())) => Ok(()),
+        (None, Ok(())) => {
+            info!(name, "stopped: it has left its group");
+            Ok(())
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! The frame of a service's process: logs, metrics, health, signals, and the checks before it starts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_bootstrap::telemetry::{Metrics, init_logs};
 use tidegate_bootstrap::{Config, Health, ObserveServer, Shutdown};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Fatal, KafkaSettings};
+use tokio::runtime::Handle;
 use tracing::{info, warn};
 
 use crate::error::ServiceError;
@@ -31,9 +33,43 @@ pub struct Process {
     observe: tokio::task::JoinHandle<()>,
 }
 
+/// How long calls that still wait for a server may hold up the end of a process: nothing that counts is under way in them.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// The whole life of a service's process: logs, metrics, health and signals are set up, the cluster is checked against the
+/// configuration, and `service` works until it ends. A stop that is asked for during the checks is as clean an end as any.
+pub fn serve(
+    config: Config,
+    service: impl AsyncFnOnce(&Process) -> Result<(), ServiceError>,
+) -> Result<(), ServiceError> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| ServiceError::Local(format!("the runtime can't start: {error}")))?;
+    let result = runtime.block_on(async {
+        let process = Process::set_up(config).await?;
+        let result = match process.checked().await {
+            Ok(Checked::Fit) => service(&process).await,
+            Ok(Checked::Stopped) => Ok(()),
+            Err(error) => Err(error),
+        };
+        process.observe.abort();
+        result
+    });
+    runtime.shutdown_timeout(END_WITHIN);
+    result
+}
+
+/// How the checks before the start ended, unless they failed.
+enum Checked {
+    /// The service may start.
+    Fit,
+    /// A stop was asked for before they were done.
+    Stopped,
+}
+
 impl Process {
-    /// Sets up logs, metrics, health and signals, and checks that the cluster fits the configuration.
-    pub async fn start(config: Config) -> Result<Self, ServiceError> {
+    async fn set_up(config: Config) -> Result<Self, ServiceError> {
         init_logs(&config.observe)?;
         let shutdown = Shutdown::on_signals()?;
         let health = Health::default();
@@ -49,30 +85,32 @@ impl Process {
         }
         info!(ladder = config.ladder_summary(), "the retry ladder");
         let kafka = wiring::kafka(&config);
-        let process =
-            Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe };
-        process.check().await?;
-        process.health.ready("cluster");
-        Ok(process)
+        Ok(Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe })
     }
 
-    async fn check(&self) -> Result<(), ServiceError> {
-        let cluster = Cluster::connect(&self.kafka)?;
-        for finding in check::before_start(&self.config, &cluster).await? {
-            warn!(%finding, "the cluster differs from the plan");
+    /// The checks wait for brokers, on threads that block. A process that is asked to stop does not wait with them: they change
+    /// nothing.
+    async fn checked(&self) -> Result<Checked, ServiceError> {
+        let (runtime, checks) = (Handle::current(), check(self.config.clone(), self.kafka.clone()));
+        let checks = tokio::task::spawn_blocking(move || runtime.block_on(checks));
+        tokio::select! {
+            biased;
+            () = self.shutdown.requested() => {
+                info!("stopped before it had begun: the checks of the start were not done");
+                return Ok(Checked::Stopped);
+            }
+            checked = checks => checked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
         }
-        let (config, kafka) = (self.config.clone(), self.kafka.clone());
-        tokio::task::spawn_blocking(move || {
-            // Dropping a client blocks for a moment: not on the runtime.
-            drop(cluster);
-            drift::verify(&config, &kafka)
-        })
-        .await
-        .map_err(|error| ServiceError::Fatal(error.to_string()))?
+        self.health.ready("cluster");
+        Ok(Checked::Fit)
     }
+}
 
-    /// Ends the answers to probes: the last thing that a process does.
-    pub fn finish(self) {
-        self.observe.abort();
+/// Whether the cluster fits the configuration, and the configuration the pipeline's. Blocks.
+async fn check(config: Arc<Config>, kafka: KafkaSettings) -> Result<(), ServiceError> {
+    let cluster = Cluster::connect(&kafka)?;
+    for finding in check::before_start(&config, &cluster).await? {
+        warn!(%finding, "the cluster differs from the plan");
     }
+    drift::verify(&config, &kafka)
 }

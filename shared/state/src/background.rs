@@ -1,15 +1,17 @@
 //! What takes too long for a shard's thread: opening partitions, and dealing with faults.
 
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tidegate_pipeline::Inbox;
-use tidegate_pipeline::ports::{MarksReady, Ticket};
+use tidegate_pipeline::ports::{MarkStoreError, MarksReady, Ticket};
 use tidegate_pipeline::record::TopicPartition;
+use tidegate_pipeline::{Inbox, LogLimit};
+use tracing::error;
 
 use crate::error::Fault;
 use crate::store::{Store, Treatment};
@@ -47,9 +49,8 @@ pub(crate) fn start(
     let mut threads = Vec::with_capacity(OPENERS + 1);
     for n in 0..OPENERS {
         let (store, openings) = (Arc::clone(store), Arc::clone(&openings));
-        threads.push(
-            thread::Builder::new().name(format!("marks-open-{n}")).spawn(move || open(&store, &openings))?,
-        );
+        let open = move || open(&openings, |at, number| store.finish_opening(at, number));
+        threads.push(thread::Builder::new().name(format!("marks-open-{n}")).spawn(open)?);
     }
     let store = Arc::clone(store);
     threads
@@ -57,17 +58,34 @@ pub(crate) fn start(
     Ok(threads)
 }
 
-fn open(store: &Store, openings: &Mutex<Receiver<Opening>>) {
+/// Every opening is answered, also one that panics: without an answer its partition would never be read, and nothing would say so.
+/// The partition is in trouble then, and its owner asks again; until an opening ends well, no look-up is answered.
+fn open(
+    openings: &Mutex<Receiver<Opening>>,
+    finish: impl Fn(&TopicPartition, u64) -> Result<(), MarkStoreError>,
+) {
     loop {
         let next = openings.lock().recv();
         let Ok(Opening { at, number, ticket, inbox }) = next else { return };
-        inbox.push((ticket, store.finish_opening(&at, number)));
+        // What a panic leaves half done is dropped with it; the next opening reads everything anew.
+        let finished = panic::catch_unwind(AssertUnwindSafe(|| finish(&at, number)));
+        inbox.push((ticket, finished.unwrap_or_else(|_| Err(panicked(&at)))));
     }
+}
+
+fn panicked(at: &TopicPartition) -> MarkStoreError {
+    static TOLD: LogLimit<TopicPartition> = LogLimit::new();
+    if TOLD.allows(at) {
+        error!(partition = %at, "making marks ready panicked, which is a bug in tidegate; the partition waits, and it is tried again");
+    }
+    MarkStoreError::Read(
+        "making them ready panicked: that is a bug in tidegate; it is tried again".to_owned(),
+    )
 }
 
 fn heal(store: &Store, troubles: &Receiver<Trouble>) {
     while let Ok(Trouble::Fault { number, fault }) = troubles.recv() {
-        let mut treatment = store.treat(number, fault);
+        let mut treatment = treated(|| store.treat(number, fault));
         while !matches!(treatment, Treatment::Done) {
             let again_at = Instant::now() + TREAT_AGAIN_AFTER;
             // The same trouble, told once more by others, neither hastens nor delays anything.
@@ -78,7 +96,60 @@ fn heal(store: &Store, troubles: &Receiver<Trouble>) {
                     Err(RecvTimeoutError::Timeout) => break,
                 }
             }
-            treatment = store.treat_again(treatment);
+            treatment = treated(|| store.treat_again(treatment));
         }
+    }
+}
+
+/// A panic must not end the thread: nobody else opens a database again that failed, and without one nothing settles.
+fn treated(treat: impl FnOnce() -> Treatment) -> Treatment {
+    panic::catch_unwind(AssertUnwindSafe(treat)).unwrap_or_else(|_| {
+        error!("dealing with a fault of the marks panicked, which is a bug in tidegate; opening them is tried again");
+        Treatment::Open
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::mpsc;
+
+    use tidegate_domain::{Partition, Topic};
+    use tidegate_pipeline::Wake;
+
+    use super::*;
+
+    #[test]
+    fn an_opening_that_panics_is_answered_as_a_failure_and_the_next_one_is_served() {
+        let inbox = Inbox::new(Wake::default());
+        let (sender, openings) = mpsc::channel();
+        let at = TopicPartition { topic: Topic::new("jobs"), partition: Partition(0) };
+        for number in 1..=3 {
+            let (at, inbox) = (at.clone(), inbox.clone());
+            sender.send(Opening { at, number, ticket: Ticket(number), inbox }).unwrap();
+        }
+        drop(sender);
+        let calls = Cell::new(0);
+        open(&Mutex::new(openings), |_, number| {
+            calls.set(calls.get() + 1);
+            assert!(number == 3, "openings 1 and 2 panic");
+            Ok(())
+        });
+        let mut answers = Vec::new();
+        inbox.take(&mut answers);
+        assert_eq!((calls.get(), answers.len()), (3, 3));
+        for (answer, number) in answers.iter().zip(1..) {
+            assert_eq!(answer.0, Ticket(number));
+            match &answer.1 {
+                Ok(()) => assert_eq!(number, 3),
+                Err(error) => assert!(number < 3 && error.to_string().contains("panicked"), "{error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_treatment_that_panics_is_one_that_must_be_tried_again() {
+        assert!(matches!(treated(|| panic!("a bug")), Treatment::Open));
+        assert!(matches!(treated(|| Treatment::Done), Treatment::Done));
     }
 }

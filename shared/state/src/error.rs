@@ -12,15 +12,23 @@ pub enum OpenError {
     #[error("another process uses {}: stop it, or give each process its own state directory", .0.display())]
     InUse(PathBuf),
     /// The process may not write there.
-    #[error("no right to use {}: let the process's user write there, or set another state directory ({reason})", .path.display())]
+    #[error("no right to use {} ({reason}): let the process's user write there, or set another state directory", .path.display())]
     Denied {
         /// Where.
         path: PathBuf,
         /// What the system says.
         reason: String,
     },
+    /// No directory is there, and none can be made: a file is in its place or in its way, or the path can't be.
+    #[error("{} can't be a state directory ({reason}): set another one, or move away the file that is in its place", .path.display())]
+    NoDirectory {
+        /// Where.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// No room.
-    #[error("no room on the disk of {}: free some, or set another state directory ({reason})", .path.display())]
+    #[error("no room on the disk of {} ({reason}): free some, or set another state directory", .path.display())]
     NoSpace {
         /// Where.
         path: PathBuf,
@@ -28,7 +36,7 @@ pub enum OpenError {
         reason: String,
     },
     /// Anything else, a failing disk for example.
-    #[error("the state in {} can't be opened: mend the disk, or move the directory away to remember marks anew ({reason})", .path.display())]
+    #[error("the state in {} can't be opened ({reason}): mend the disk, or move the directory away to remember marks anew", .path.display())]
     Failed {
         /// Where.
         path: PathBuf,
@@ -45,7 +53,16 @@ impl OpenError {
                 Self::Denied { path, reason }
             }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace { path, reason },
+            io::ErrorKind::NotADirectory => Self::NoDirectory { path, reason },
             _ => Self::Failed { path, reason },
+        }
+    }
+
+    /// The directory could not be made.
+    pub(crate) fn of_making(path: &Path, error: &io::Error) -> Self {
+        match Self::of_io(path, error) {
+            Self::Failed { path, reason } => Self::NoDirectory { path, reason },
+            other => other,
         }
     }
 

@@ -102,7 +102,7 @@ impl Home {
 
 fn lock(dir: &Path) -> Result<File, OpenError> {
     let failed = |error: io::Error| OpenError::of_io(dir, &error);
-    fs::create_dir_all(dir).map_err(failed)?;
+    fs::create_dir_all(dir).map_err(|error| OpenError::of_making(dir, &error))?;
     let path = dir.join("owner.lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
     match file.try_lock() {

@@ -129,19 +129,27 @@ fn delete_before(topic: &str, partition: i32, offset: i64) {
         .expect("Kafka deletes records");
 }
 
-#[test]
-fn events_that_were_deleted_unread_raise_an_alarm_and_the_rest_is_read_on() {
-    let (mut jobs, tally) = noting("out-of-range");
+/// Tasks of one lane, so of one partition.
+fn numbered(range: std::ops::Range<usize>) -> Vec<Task> {
+    range.map(|n| Task::new(format!("t-{n}")).lane("one")).collect()
+}
+
+/// Ingest and worker run, and the first ten of the numbered tasks are done.
+fn with_ten_read(prefix: &str) -> (Jobs, Tally) {
+    let (mut jobs, tally) = noting(prefix);
     jobs.start_these(&["ingest", "worker"]);
-    let numbered = |range: std::ops::Range<usize>| -> Vec<Task> {
-        range.map(|n| Task::new(format!("t-{n}")).lane("one")).collect()
-    };
     jobs.publish(&numbered(0..10));
     tally.wait_for_tasks(10, SOON);
     jobs.wait_settled(SOON);
+    (jobs, tally)
+}
+
+#[test]
+fn events_that_were_deleted_unread_raise_an_alarm_and_the_rest_is_read_on() {
+    let (mut jobs, tally) = with_ten_read("out-of-range");
+    let partition = jobs.pipeline.client.read_all(&jobs.source)[0].partition;
     jobs.pipeline.stop("ingest");
     jobs.publish(&numbered(10..30));
-    let partition = jobs.pipeline.client.read_all(&jobs.source)[0].partition;
     delete_before(&jobs.source, partition, 20);
     jobs.start_one("ingest");
     tally.wait_for_tasks(20, SOON);
@@ -158,14 +166,7 @@ fn events_that_were_deleted_unread_raise_an_alarm_and_the_rest_is_read_on() {
 
 #[test]
 fn a_reader_that_is_overtaken_by_deletion_ends_and_goes_on_with_what_is_left() {
-    let (mut jobs, tally) = noting("overtaken");
-    jobs.start_these(&["ingest", "worker"]);
-    let numbered = |range: std::ops::Range<usize>| -> Vec<Task> {
-        range.map(|n| Task::new(format!("t-{n}")).lane("one")).collect()
-    };
-    jobs.publish(&numbered(0..10));
-    tally.wait_for_tasks(10, SOON);
-    jobs.wait_settled(SOON);
+    let (mut jobs, tally) = with_ten_read("overtaken");
     let partition = jobs.pipeline.client.read_all(&jobs.source)[0].partition;
     jobs.pipeline.process("ingest").pause();
     // A fetch that waits at the broker may still be answered with the first of them.
@@ -188,13 +189,11 @@ fn a_reader_that_is_overtaken_by_deletion_ends_and_goes_on_with_what_is_left() {
 fn jobs_that_expired_unread_raise_an_alarm_and_the_rest_is_read_on() {
     let (mut jobs, tally) = noting("jobs-gone");
     jobs.start_these(&["ingest", "worker"]);
-    let numbered =
-        |range: std::ops::Range<usize>| -> Vec<Task> { range.map(|n| Task::new(format!("t-{n}"))).collect() };
-    jobs.publish(&numbered(0..40));
+    jobs.publish(&tasks("first", 40));
     tally.wait_for_tasks(40, SOON);
     jobs.wait_settled(SOON);
     jobs.pipeline.stop("worker");
-    jobs.publish(&numbered(40..80));
+    jobs.publish(&tasks("second", 40));
     let written = jobs.pipeline.client.wait_for_count(&jobs.job_topic(), 80, SOON);
     let last = written.iter().rfind(|record| record.partition == written[0].partition).unwrap();
     delete_before(&jobs.job_topic(), last.partition, last.offset);

@@ -116,13 +116,45 @@ fn a_job_that_outlasts_the_drain_deadline_is_cancelled_and_runs_again_elsewhere(
     jobs.publish(&[Task::new("t")]);
     jobs.endpoint.wait_for_count(1, SOON);
     let before = Instant::now();
-    jobs.pipeline.stop("worker");
+    let said = stop_and_hear(&mut jobs);
     let took = before.elapsed();
     assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(15), "it took {took:?}");
+    for part in ["at_most=1s", "the drain deadline passed", "settled=0 left=1", "is delivered again"] {
+        assert!(said.contains(part), "`{part}` is missing: {said}");
+    }
     jobs.start_one("worker");
     jobs.endpoint.wait_for_count(2, SOON);
     jobs.wait_settled(SOON);
     assert_eq!(jobs.endpoint.calls().len(), 2);
+}
+
+#[test]
+fn a_worker_that_stops_says_what_it_waits_for_and_what_became_of_it() {
+    let mut jobs = Jobs::over_http("last-words", KEY, |call| match call.number {
+        0 => Answer::ok().after(Duration::from_secs(2)),
+        _ => Answer::ok(),
+    });
+    jobs.start_these(&["ingest", "worker"]);
+    jobs.publish(&[Task::new("t")]);
+    jobs.endpoint.wait_for_count(1, SOON);
+    let busy = stop_and_hear(&mut jobs);
+    assert!(busy.contains("gave partitions back; all that was under way has ended settled=1"), "{busy}");
+    jobs.start_one("worker");
+    let idle = stop_and_hear(&mut jobs);
+    assert!(idle.contains("nothing was under way"), "{idle}");
+    for said in [busy, idle] {
+        let told = said.lines().skip_while(|line| !line.contains("signal=\"SIGTERM\"")).collect::<Vec<_>>();
+        assert!(told.len() == 4 && told[1].contains("what runs may end"), "{said}");
+        assert!(told[3].contains("stopped: it has left its group"), "{said}");
+    }
+}
+
+/// Stops the worker, and returns what it logged.
+fn stop_and_hear(jobs: &mut Jobs) -> String {
+    let worker = jobs.pipeline.process("worker");
+    worker.sigterm();
+    assert_eq!(worker.wait(SOON), Exit(0));
+    worker.stderr()
 }
 
 #[test]

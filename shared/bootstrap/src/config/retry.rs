@@ -72,7 +72,7 @@ pub struct Retry {
     pub wait_only: Vec<Rung>,
     /// Waits differ from their rung by up to this fraction, 0 to 0.5. Default 0.2.
     pub jitter: Jitter,
-    /// What the retry service holds in memory per partition until it is due. Default 64MiB.
+    /// What a retry process holds in memory until it is due, of all its partitions together. Default 256MiB.
     pub heap_bytes: ByteSize,
 }
 
@@ -86,7 +86,7 @@ impl Retry {
         }
         let jitter = section.or("jitter", 0.2, values::fraction(0.0..=0.5));
         let memory = ByteSize::mebibytes(1)..=ByteSize::mebibytes(64 << 10);
-        let heap_bytes = section.or("heap_bytes", ByteSize::mebibytes(64), values::byte_size(memory));
+        let heap_bytes = section.or("heap_bytes", ByteSize::mebibytes(256), values::byte_size(memory));
         Self { ladder, wait_only, jitter: Jitter(jitter), heap_bytes }
     }
 

@@ -339,7 +339,7 @@ mod refusals {
 
     #[test]
     fn a_window_or_heap_smaller_than_one_record_is_refused() {
-        let found = problems("[topics]\nmax_message_bytes = \"65MiB\"", &[]);
+        let found = problems("[topics]\nmax_message_bytes = \"65MiB\"\n[retry]\nheap_bytes = \"64MiB\"", &[]);
         let paths = found.iter().filter_map(|problem| problem.split(':').next()).collect::<Vec<_>>();
         assert_eq!(
             paths,

@@ -20,7 +20,7 @@ use super::offsets::{FakeCommitter, GroupOffsets};
 use super::publisher::FakePublisher;
 use crate::inbox::{Inbox, Wake};
 use crate::record::TopicPartition;
-use crate::shard::{Control, Shard, ShardObserver, ShardSettings};
+use crate::shard::{Control, Drained, Shard, ShardObserver, ShardSettings};
 use crate::stage::{Slot, Stage};
 
 /// Whether a process lives; what it started asks.
@@ -182,13 +182,18 @@ impl Node {
         partitions: &[TopicPartition],
         grace: Duration,
     ) -> Vec<(TopicPartition, CommitPosition)> {
+        self.drain(partitions, grace).await.positions
+    }
+
+    /// The same, and tells what became of its records.
+    pub async fn drain(&mut self, partitions: &[TopicPartition], grace: Duration) -> Drained {
         self.assigned.retain(|partition| !partitions.contains(partition));
         let (reply, answer) = oneshot::channel();
         let deadline = Instant::now() + grace;
         self.control.push(Control::Revoke { partitions: partitions.to_vec(), deadline, reply });
-        let positions = answer.await.unwrap_or_default();
-        self.offsets.commit(self.id(), &positions);
-        positions
+        let drained = answer.await.unwrap_or_default();
+        self.offsets.commit(self.id(), &drained.positions);
+        drained
     }
 
     /// Tells it that partitions are another's already.

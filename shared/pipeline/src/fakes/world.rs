@@ -22,7 +22,7 @@ use super::offsets::GroupOffsets;
 use super::publisher::FakePublisher;
 use crate::changelog::format::{self, Entry};
 use crate::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
-use crate::delay::{DelaySettings, DelayStage};
+use crate::delay::{DelaySettings, DelayStage, SharedHeap};
 use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
@@ -285,10 +285,16 @@ impl World {
         self.start(&self.names.ingest_group(), parts, stage)
     }
 
-    /// Starts a retry whose partitions hold so many bytes each.
+    /// Starts a retry whose partitions hold so many bytes together.
     pub fn retry(&self, heap_bytes: usize) -> Node {
+        self.retry_shard(&SharedHeap::new(heap_bytes))
+    }
+
+    /// One shard of a process that has more of them.
+    pub fn retry_shard(&self, heap: &SharedHeap) -> Node {
         let parts = self.parts();
-        let settings = DelaySettings { names: self.names.clone(), ladder: self.ladder.clone(), heap_bytes };
+        let (names, ladder, heap) = (self.names.clone(), self.ladder.clone(), heap.clone());
+        let settings = DelaySettings { names, ladder, heap };
         let stage = DelayStage::new(settings, parts.publisher.clone(), &parts.wake);
         self.start(&self.names.retry_group(), parts, stage)
     }

@@ -172,9 +172,10 @@ impl JobStage {
         let State::FollowingUp(follow_up) = &mut self.jobs[key].state else { return };
         let smaller = match &mut follow_up.copy {
             Copy::Dead(dead) => dead.shrink(),
-            copy @ Copy::Delay(..) => {
+            Copy::Delay(_, failure) => {
                 let message = format!("the copy is too large for its delay topic: {reason}");
-                *copy = Copy::Dead(DeadLetter::new(Failure::permanent("too-large", message)));
+                let too_large = Failure::permanent("too-large", message);
+                follow_up.copy = Copy::Dead(DeadLetter::new(too_large).after(failure.take()));
                 Ok(())
             }
         };

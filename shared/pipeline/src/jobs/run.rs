@@ -95,7 +95,7 @@ impl JobStage {
             class.metrics.overruns.increment(1);
         }
         debug!(job = ?in_hand.job.header().map(|h| h.job_id()), attempt = in_hand.attempt.0, %failure, "attempt failed");
-        if self.warned.may_warn(in_hand.job.class, desk.now) {
+        if self.told_failures.allows(&in_hand.job.class) {
             // One of many is enough to know that something fails; the metric counts them all.
             warn!(class = class.name, %failure, "attempts of this class fail; told at most every ten seconds");
         }

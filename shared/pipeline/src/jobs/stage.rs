@@ -22,6 +22,7 @@ use super::solitude::{Seat, Solitude};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
+use crate::log_limit::LogLimit;
 use crate::names::Names;
 use crate::ports::{
     Clock, Delivery, Handler, MarkStore, MarkStoreError, MarksReady, RETRY_PAUSE, Readiness, RecordPublisher,
@@ -145,10 +146,11 @@ pub struct JobStage {
     pub(super) jobs: Keyed<InHand>,
     pub(super) partitions: BTreeMap<Slot, Partition>,
     pub(super) running: usize,
-    pub(super) warned: Warned,
     /// By class.
     pub(super) tallies: Vec<Tally>,
     pub(super) tell_again_at: Instant,
+    /// Failures of a class that are told.
+    pub(super) told_failures: LogLimit<ClassId>,
     /// The partition that had its turn last, when not all could be handed out.
     pub(super) last_served: Option<Slot>,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Key)>>,
@@ -161,22 +163,6 @@ pub struct JobStage {
     answers: Vec<MarksReady>,
     acknowledged: Vec<Delivery>,
     outcomes: Vec<Finished>,
-}
-
-/// When failures of a class were last told.
-#[derive(Debug, Default)]
-pub(super) struct Warned(std::cell::RefCell<FxHashMap<ClassId, Instant>>);
-
-impl Warned {
-    /// Whether a failure of the class may be told: at most every ten seconds.
-    pub(super) fn may_warn(&self, class: ClassId, now: Instant) -> bool {
-        let mut told = self.0.borrow_mut();
-        let may = told.get(&class).is_none_or(|at| now.duration_since(*at) >= Duration::from_secs(10));
-        if may {
-            told.insert(class, now);
-        }
-        may
-    }
 }
 
 impl std::fmt::Debug for JobStage {
@@ -205,7 +191,7 @@ impl JobStage {
             jobs: Keyed::default(),
             partitions: BTreeMap::new(),
             running: 0,
-            warned: Warned::default(),
+            told_failures: LogLimit::new(),
             last_served: None,
             timers: BinaryHeap::new(),
             deliveries: Inbox::new(wake.clone()),

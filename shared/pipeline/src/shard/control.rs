@@ -28,8 +28,8 @@ pub enum Control {
         partitions: Vec<TopicPartition>,
         /// After this, what still runs is cancelled.
         deadline: Instant,
-        /// Gets the positions to commit, when the sources are dropped.
-        reply: oneshot::Sender<Vec<(TopicPartition, CommitPosition)>>,
+        /// Told when the sources are dropped.
+        reply: oneshot::Sender<Drained>,
     },
     /// Partitions were taken away: another process may own them already. Nothing is committed.
     Lost {
@@ -40,6 +40,17 @@ pub enum Control {
     },
     /// The loop ends; every partition was given back before.
     Stop,
+}
+
+/// How it ended with partitions that are given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// The positions to commit.
+    pub positions: Vec<(TopicPartition, CommitPosition)>,
+    /// How many records were settled since the shard was told.
+    pub settled: usize,
+    /// How many records were not, those that nobody had begun included: they are delivered again, to the next owner.
+    pub left: usize,
 }
 
 impl std::fmt::Debug for Control {
