@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rdkafka::ClientContext;
+use rdkafka::Message;
 use rdkafka::config::FromClientConfigAndContext;
 use rdkafka::error::KafkaError;
-use rdkafka::Message;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::util::IntoOpaque;
