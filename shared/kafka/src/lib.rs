@@ -1,7 +1,7 @@
 //! Kafka behind the ports of `pipeline`, by librdkafka.
 //!
 //! [`consumer`]: an event thread serves rebalances, shards poll the split queue of each of their partitions. [`publisher`]: an
-//! idempotent producer whose delivery reports come back as acknowledgements. [`topics`]: what `topics apply` and `check` need, and
+//! idempotent producer whose delivery reports come back as acknowledgements. [`log_reader`]: stretches of a changelog. [`topics`]: what `topics apply` and `check` need, and
 //! the configuration that must not drift. This crate alone names rdkafka.
 #![deny(missing_docs)]
 
@@ -10,6 +10,7 @@ mod clock;
 pub mod consumer;
 mod context;
 mod fatal;
+pub mod log_reader;
 mod look;
 mod lost_place;
 mod native;
@@ -24,6 +25,7 @@ pub mod topics;
 
 pub use clock::SystemClock;
 pub use fatal::Fatal;
+pub use log_reader::{LogReader, ReadError};
 pub use publisher::Publisher;
 pub use refusal::Refusal;
 pub use settings::{ConnectError, KafkaSettings};

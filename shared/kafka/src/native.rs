@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rdkafka::bindings as sys;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
@@ -24,6 +25,7 @@ pub(crate) struct PartitionQueue<C: ConsumerContext> {
     /// From [`Box::into_raw`]: librdkafka has the same pointer. `drop` makes it a box again.
     wake: *mut Wake,
     messages: Vec<*mut sys::rd_kafka_message_t>,
+    end: Option<CommitPosition>,
 }
 
 // SAFETY: librdkafka's queues may be used from any thread; the raw messages live within one call of `take` only; `Wake` is shared
@@ -67,17 +69,49 @@ impl<C: ConsumerContext> PartitionQueue<C> {
             sys::rd_kafka_queue_cb_event_enable(queue, Some(became_nonempty), wake.cast::<c_void>());
             (queue, wake)
         };
-        Some(Self { consumer, queue, topic, partition, wake, messages: Vec::new() })
+        Some(Self { consumer, queue, topic, partition, wake, messages: Vec::new(), end: None })
     }
 
     /// Takes at most `max` entries that are at hand; returns how many there were. An error ends the batch: what came before it is
     /// in `into`.
     pub(crate) fn take(&mut self, max: usize, into: &mut Vec<Record>) -> (usize, Option<QueueError>) {
+        self.take_within(Duration::ZERO, max, into)
+    }
+
+    /// Like [`PartitionQueue::take`]; when nothing is at hand, waits at most this long for the first entry.
+    pub(crate) fn take_or_wait(
+        &mut self,
+        at_most: Duration,
+        max: usize,
+        into: &mut Vec<Record>,
+    ) -> (usize, Option<QueueError>) {
+        // The call waits until it has all that it is asked for.
+        match self.take_within(at_most, 1, into) {
+            (1, None) => {
+                let (taken, failed) = self.take(max.saturating_sub(1), into);
+                (taken + 1, failed)
+            }
+            nothing_or_failed => nothing_or_failed,
+        }
+    }
+
+    /// Where the partition ended when its end was reached last. Known only to a client with `enable.partition.eof`.
+    pub(crate) fn end(&self) -> Option<CommitPosition> {
+        self.end
+    }
+
+    fn take_within(
+        &mut self,
+        wait: Duration,
+        max: usize,
+        into: &mut Vec<Record>,
+    ) -> (usize, Option<QueueError>) {
         self.messages.clear();
         self.messages.resize(max, ptr::null_mut());
-        // SAFETY: the array has room for `max` pointers; with a timeout of 0 the call does not wait.
+        let millis = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
+        // SAFETY: the array has room for `max` pointers.
         let taken =
-            unsafe { sys::rd_kafka_consume_batch_queue(self.queue, 0, self.messages.as_mut_ptr(), max) };
+            unsafe { sys::rd_kafka_consume_batch_queue(self.queue, millis, self.messages.as_mut_ptr(), max) };
         let taken = usize::try_from(taken).unwrap_or(0);
         let mut failed = None;
         for &message in &self.messages[..taken] {
@@ -86,6 +120,9 @@ impl<C: ConsumerContext> PartitionQueue<C> {
             unsafe {
                 match (*message).err {
                     RDKafkaRespErr::RD_KAFKA_RESP_ERR_NO_ERROR => into.push(record(message)),
+                    RDKafkaRespErr::RD_KAFKA_RESP_ERR__PARTITION_EOF => {
+                        self.end = Some(CommitPosition((*message).offset));
+                    }
                     error => failed = Some(queue_error(error, message)),
                 }
                 sys::rd_kafka_message_destroy(message);
@@ -183,10 +220,7 @@ unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
 
 /// # Safety
 /// `headers` must belong to a message that is not destroyed.
-unsafe fn each_header(
-    headers: *const sys::rd_kafka_headers_t,
-    mut tell: impl FnMut(&[u8], Option<&[u8]>),
-) {
+unsafe fn each_header(headers: *const sys::rd_kafka_headers_t, mut tell: impl FnMut(&[u8], Option<&[u8]>)) {
     for place in 0.. {
         let (mut name, mut value, mut size) = (ptr::null(), ptr::null(), 0);
         // SAFETY: by this function's contract; a place past the end gives an error.

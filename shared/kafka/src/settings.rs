@@ -119,6 +119,9 @@ fn files_are_there(config: &ClientConfig) -> Result<(), ConnectError> {
 /// How long a look at the cluster may take.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The group that readers outside a group name: librdkafka wants one. Nobody joins it, and nothing is committed.
+pub(crate) const READER_GROUP: &str = "tidegate-reader";
+
 impl KafkaSettings {
     /// The settings that all clients share.
     pub(crate) fn client(&self, role: &str) -> ClientConfig {
@@ -156,6 +159,29 @@ impl KafkaSettings {
             .set("enable.auto.offset.store", "false")
             .set("auto.offset.reset", "error")
             .set("isolation.level", "read_committed");
+        config
+    }
+
+    /// A consumer without a group's partitions, which reads one partition as fast as it can. Nothing that it reads was written in a
+    /// transaction; were it otherwise, one that never ends must not hold it up.
+    pub(crate) fn log_reader(&self) -> ClientConfig {
+        let mut config = self.client("log-reader");
+        config
+            .set("fetch.queue.backoff.ms", "5")
+            .set("fetch.wait.max.ms", "100")
+            .set("queued.max.messages.kbytes", "32768")
+            .set("max.partition.fetch.bytes", "8388608");
+        for (name, value) in &self.consumer_properties {
+            config.set(name, value);
+        }
+        config
+            .set("group.id", READER_GROUP)
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "error")
+            .set("isolation.level", "read_uncommitted")
+            .set("enable.partition.eof", "true")
+            .set("check.crcs", "true");
         config
     }
 

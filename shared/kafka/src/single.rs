@@ -14,7 +14,7 @@ use tidegate_pipeline::{Inbox, Record, Wake};
 use crate::look::{self, Reports};
 use crate::native::PartitionQueue;
 use crate::publisher::Publisher;
-use crate::settings::{KafkaSettings, LOOK_TIMEOUT};
+use crate::settings::{KafkaSettings, LOOK_TIMEOUT, READER_GROUP};
 use crate::topics::TopicError;
 
 /// A record, and the partition that it was read from.
@@ -32,7 +32,7 @@ pub fn read_topic(
     topic: &str,
     mut each: impl FnMut(Found) -> std::ops::ControlFlow<()>,
 ) -> Result<(), TopicError> {
-    let mut config = settings.consumer("tidegate-reader");
+    let mut config = settings.consumer(READER_GROUP);
     config.set("auto.offset.reset", "earliest");
     let consumer: Arc<BaseConsumer<Reports>> = Arc::new(look::client(config)?);
     let unreadable =

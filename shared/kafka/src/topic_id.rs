@@ -11,13 +11,14 @@ use rdkafka::bindings as sys;
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::types::RDKafkaRespErr;
 
-/// The id of each topic that exists, as Kafka's tools print it. Blocks.
+/// The id of each topic that exists, as Kafka's tools print it, as `broker` knows it; none: as the controller does. Blocks.
 ///
 /// # Safety
 /// `client` must be a client that lives through the call.
 pub(crate) unsafe fn topic_ids(
     client: *mut sys::rd_kafka_t,
     topics: &[&str],
+    broker: Option<i32>,
     timeout: Duration,
 ) -> Result<BTreeMap<String, String>, RDKafkaErrorCode> {
     let names: Vec<CString> = topics.iter().filter_map(|topic| CString::new(*topic).ok()).collect();
@@ -31,6 +32,9 @@ pub(crate) unsafe fn topic_ids(
             sys::rd_kafka_admin_op_t::RD_KAFKA_ADMIN_OP_DESCRIBETOPICS,
         );
         sys::rd_kafka_AdminOptions_set_request_timeout(options, millis, ptr::null_mut(), 0);
+        if let Some(broker) = broker {
+            sys::rd_kafka_AdminOptions_set_broker(options, broker, ptr::null_mut(), 0);
+        }
         let collection = sys::rd_kafka_TopicCollection_of_topic_names(pointers.as_mut_ptr(), pointers.len());
         sys::rd_kafka_DescribeTopics(client, collection, options, queue);
         let event = sys::rd_kafka_queue_poll(queue, millis);

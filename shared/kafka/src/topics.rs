@@ -107,7 +107,7 @@ impl Cluster {
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
         let client = self.consumer.client().native_ptr();
         // SAFETY: the client lives as long as `self`.
-        let ids = unsafe { crate::topic_id::topic_ids(client, topics, LOOK_TIMEOUT) };
+        let ids = unsafe { crate::topic_id::topic_ids(client, topics, None, LOOK_TIMEOUT) };
         ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
     }
 

@@ -1,6 +1,8 @@
 //! The adapters against librdkafka's mock cluster: what needs no real broker, in seconds. Promises are tested on a real one.
 #![allow(clippy::unwrap_used, reason = "a test ends there")]
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,10 +12,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+use support::{cluster, publish, settings};
 use tidegate_domain::{Partition, Topic};
 use tidegate_kafka::consumer::{GroupMember, ShardPort, Start, Subscription};
 use tidegate_kafka::single::{publish_one, read_topic};
@@ -26,30 +27,6 @@ use tidegate_pipeline::{Inbox, Record, TopicPartition, Wake};
 
 /// The mock makes a group wait three seconds for its first members.
 const SOON: Duration = Duration::from_secs(30);
-
-fn cluster(topic: &str, partitions: i32) -> MockCluster<'static, DefaultProducerContext> {
-    let cluster = MockCluster::new(1).unwrap();
-    cluster.create_topic(topic, partitions, 1).unwrap();
-    cluster
-}
-
-fn settings(cluster: &MockCluster<'static, DefaultProducerContext>) -> KafkaSettings {
-    KafkaSettings {
-        bootstrap: cluster.bootstrap_servers(),
-        properties: Vec::new(),
-        consumer_properties: Vec::new(),
-        producer_properties: Vec::new(),
-        session_timeout: Duration::from_secs(6),
-        max_message_bytes: 1 << 20,
-    }
-}
-
-fn publish(publisher: &Publisher, topic: &str, partition: i32, value: &[u8]) -> Result<(), PublishError> {
-    let topic = Topic::new(topic);
-    let partition = Some(Partition(partition));
-    let record = OutboundRecord { topic: &topic, partition, key: None, value: Some(value), headers: &[] };
-    publish_one(publisher, &record)
-}
 
 #[test]
 fn null_and_empty_parts_and_header_names_that_are_no_text_survive() {
