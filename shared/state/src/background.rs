@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tidegate_pipeline::Inbox;
-use tidegate_pipeline::ports::{MarksReady, Ticket};
+use tidegate_pipeline::changelog::LocalReady;
+use tidegate_pipeline::ports::Ticket;
 use tidegate_pipeline::record::TopicPartition;
 
 use crate::error::Fault;
@@ -24,7 +25,7 @@ pub(crate) struct Opening {
     pub(crate) at: TopicPartition,
     pub(crate) number: u64,
     pub(crate) ticket: Ticket,
-    pub(crate) inbox: Arc<Inbox<MarksReady>>,
+    pub(crate) inbox: Arc<Inbox<LocalReady>>,
 }
 
 /// What the thread that deals with faults is told.
