@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tidegate_pipeline::ports::{MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::changelog::{LocalCopy, LocalReady};
+use tidegate_pipeline::ports::{MarkStoreError, Ticket};
 use tidegate_pipeline::record::TopicPartition;
 use tidegate_pipeline::{Inbox, LogLimit};
 use tracing::error;
@@ -26,7 +27,7 @@ pub(crate) struct Opening {
     pub(crate) at: TopicPartition,
     pub(crate) number: u64,
     pub(crate) ticket: Ticket,
-    pub(crate) inbox: Arc<Inbox<MarksReady>>,
+    pub(crate) inbox: Arc<Inbox<LocalReady>>,
 }
 
 /// What the thread that deals with faults is told.
@@ -62,7 +63,7 @@ pub(crate) fn start(
 /// The partition is in trouble then, and its owner asks again; until an opening ends well, no look-up is answered.
 fn open(
     openings: &Mutex<Receiver<Opening>>,
-    finish: impl Fn(&TopicPartition, u64) -> Result<(), MarkStoreError>,
+    finish: impl Fn(&TopicPartition, u64) -> Result<LocalCopy, MarkStoreError>,
 ) {
     loop {
         let next = openings.lock().recv();

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
 use tidegate_pipeline::Inbox;
-use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::changelog::{LocalReady, MarkTable, Stretch};
+use tidegate_pipeline::ports::{MarkStoreError, Ticket};
 use tidegate_pipeline::record::TopicPartition;
 
 use crate::background::{self, Opening};
@@ -38,23 +39,6 @@ impl Marks {
         Ok(Self { store, openings: Some(openings), threads })
     }
 
-    /// Joins marks into what is remembered, all or none, in the order of the calls. `position` is up to where the changelog is
-    /// applied with them: it is stored with them, or they are not.
-    pub fn apply(
-        &self,
-        partition: &TopicPartition,
-        entries: &[MarkEntry],
-        append_time: UnixMillis,
-        position: Option<CommitPosition>,
-    ) -> Result<(), MarkStoreError> {
-        self.store.apply(partition, entries, append_time, position)
-    }
-
-    /// Up to where the changelog is applied: the last position that was stored.
-    pub fn position(&self, partition: &TopicPartition) -> Result<Option<CommitPosition>, MarkStoreError> {
-        self.store.position(partition)
-    }
-
     /// What is stored of one key, and the time of its last append; expired or not, and whether or not the partition is open.
     pub fn inspect(
         &self,
@@ -75,10 +59,10 @@ impl Marks {
     }
 }
 
-impl MarkStore for Marks {
-    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
+impl MarkTable for Marks {
+    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<LocalReady>>) {
         let Some(number) = self.store.begin_opening(partition) else {
-            inbox.push((ticket, Ok(())));
+            inbox.push((ticket, self.store.copy(partition)));
             return;
         };
         let opening = Opening { at: partition.clone(), number, ticket, inbox: Arc::clone(inbox) };
@@ -96,15 +80,8 @@ impl MarkStore for Marks {
         self.store.look_up(partition, keys, found)
     }
 
-    fn append(
-        &self,
-        partition: &TopicPartition,
-        entries: &[MarkEntry],
-        append_time: UnixMillis,
-        ticket: Ticket,
-        inbox: &Arc<Inbox<MarksReady>>,
-    ) {
-        inbox.push((ticket, self.store.apply(partition, entries, append_time, None)));
+    fn apply(&self, partition: &TopicPartition, stretch: &Stretch<'_>) -> Result<(), MarkStoreError> {
+        self.store.apply(partition, stretch)
     }
 
     fn close(&self, partition: &TopicPartition) {

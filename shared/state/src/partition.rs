@@ -19,6 +19,8 @@ pub(crate) fn family_of(at: &TopicPartition) -> String {
 }
 
 pub(crate) struct OpenPartition {
+    /// The database that it was opened in. In a later one it must be opened again.
+    pub(crate) database: u64,
     pub(crate) family: String,
     pub(crate) time: BrokerTime,
     pub(crate) filter: Mutex<KeyFilter>,
@@ -27,8 +29,9 @@ pub(crate) struct OpenPartition {
 }
 
 impl OpenPartition {
-    pub(crate) fn new(at: &TopicPartition, time: BrokerTime, filter: KeyFilter) -> Self {
+    pub(crate) fn new(at: &TopicPartition, database: u64, time: BrokerTime, filter: KeyFilter) -> Self {
         Self {
+            database,
             family: family_of(at),
             time,
             filter: Mutex::new(filter),

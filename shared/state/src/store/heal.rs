@@ -4,11 +4,10 @@ use std::sync::atomic::Ordering;
 
 use tracing::{error, info};
 
-use super::{OPENING_AGAIN, ROOM, Store, Treatment};
+use super::{OPENING_AGAIN, ROOM, Slot, Store, Treatment};
 use crate::background::Trouble;
 use crate::database::Database;
 use crate::error::{Fault, OpenError};
-use crate::partition::family_of;
 use crate::provenance::Distrust;
 
 impl Store {
@@ -29,11 +28,6 @@ impl Store {
             }
             opened => opened.map_err(failed)?,
         };
-        for at in self.slots.read().keys() {
-            let family = family_of(at);
-            let made = database.ensure_family(&family, &self.tuning, self.time_of(&family));
-            made.map_err(|fault| OpenError::of_fault(home.dir(), fault))?;
-        }
         Ok(database)
     }
 
@@ -83,6 +77,18 @@ impl Store {
         }
     }
 
+    /// Closes the database. What its write buffers hold may be lost with it, so no partition is open any more, nor is one that is
+    /// being opened: each says `NotOpen` until its owner opens it again and learns how far its copy goes now.
+    fn close_database(&self, database: &mut Result<Database, String>) {
+        *database = Err(OPENING_AGAIN.to_owned());
+        let slots = std::mem::take(&mut *self.slots.write());
+        for slot in slots.into_values() {
+            if let Slot::Open(partition) = slot {
+                partition.metrics.clear();
+            }
+        }
+    }
+
     /// RocksDB refuses all writes after a failed one, until it is opened again.
     fn open_again(&self) -> Treatment {
         if !self.ailing.load(Ordering::Relaxed) && self.database.read().is_ok() {
@@ -93,7 +99,7 @@ impl Store {
             return Treatment::Open;
         }
         let mut database = self.database.write();
-        *database = Err(OPENING_AGAIN.to_owned());
+        self.close_database(&mut database);
         match self.open_database() {
             Ok(opened) => {
                 *database = Ok(opened);
@@ -112,7 +118,7 @@ impl Store {
     fn start_anew(&self, why: String) -> Treatment {
         {
             let mut database = self.database.write();
-            *database = Err(OPENING_AGAIN.to_owned());
+            self.close_database(&mut database);
             if let Err(error) = self.home.lock().set_aside(&Distrust::Corrupt(why.clone())) {
                 self.unwell(&error);
                 *database = Err(error.to_string());
