@@ -1,6 +1,7 @@
-//! What takes too long for a shard's thread: opening partitions, and dealing with faults.
+//! What takes too long for a shard's thread: opening partitions, flushing, and dealing with faults.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
@@ -11,6 +12,7 @@ use tidegate_pipeline::Inbox;
 use tidegate_pipeline::changelog::LocalReady;
 use tidegate_pipeline::ports::Ticket;
 use tidegate_pipeline::record::TopicPartition;
+use tracing::warn;
 
 use crate::error::Fault;
 use crate::store::{Store, Treatment};
@@ -19,6 +21,9 @@ use crate::store::{Store, Treatment};
 const OPENERS: usize = 2;
 /// How long a full disk is left alone.
 const TREAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How old marks get that are in memory only. The budget of the write buffers bounds how many they are, hence how many are read again
+/// after a crash; this bounds how far back in the changelog an idle partition's lie, far below its retention.
+pub(crate) const FLUSH_EVERY: Duration = Duration::from_secs(300);
 
 /// A partition that is to be opened, and who asked.
 pub(crate) struct Opening {
@@ -43,6 +48,7 @@ pub(crate) fn start(
     store: &Arc<Store>,
     openings: Receiver<Opening>,
     troubles: Receiver<Trouble>,
+    flush_every: Duration,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let openings = Arc::new(Mutex::new(openings));
     let mut threads = Vec::with_capacity(OPENERS + 1);
@@ -53,8 +59,11 @@ pub(crate) fn start(
         );
     }
     let store = Arc::clone(store);
-    threads
-        .push(thread::Builder::new().name("marks-heal".to_owned()).spawn(move || heal(&store, &troubles))?);
+    threads.push(
+        thread::Builder::new()
+            .name("marks-heal".to_owned())
+            .spawn(move || heal(&store, &troubles, flush_every))?,
+    );
     Ok(threads)
 }
 
@@ -66,20 +75,43 @@ fn open(store: &Store, openings: &Mutex<Receiver<Opening>>) {
     }
 }
 
-fn heal(store: &Store, troubles: &Receiver<Trouble>) {
-    while let Ok(Trouble::Fault { number, fault }) = troubles.recv() {
-        let mut treatment = store.treat(number, fault);
-        while !matches!(treatment, Treatment::Done) {
-            let again_at = Instant::now() + TREAT_AGAIN_AFTER;
-            // The same trouble, told once more by others, neither hastens nor delays anything.
-            loop {
-                match troubles.recv_timeout(again_at.saturating_duration_since(Instant::now())) {
-                    Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                    Ok(Trouble::Fault { .. }) => {}
-                    Err(RecvTimeoutError::Timeout) => break,
+fn heal(store: &Store, troubles: &Receiver<Trouble>, flush_every: Duration) {
+    let mut flush_at = Instant::now() + flush_every;
+    loop {
+        match troubles.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
+            Ok(Trouble::Fault { number, fault }) => {
+                if treat(store, troubles, number, fault).is_break() {
+                    return;
                 }
             }
-            treatment = store.treat_again(treatment);
+            Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = store.flush() {
+                    warn!(%error, "marks could not be flushed: a crash now would have more of them read again");
+                }
+                flush_at = Instant::now() + flush_every;
+            }
         }
     }
 }
+
+/// Deals with one fault until it is healed, or the store is to stop.
+fn treat(store: &Store, troubles: &Receiver<Trouble>, number: u64, fault: Fault) -> ControlFlow<()> {
+    let mut treatment = store.treat(number, fault);
+    while !matches!(treatment, Treatment::Done) {
+        let again_at = Instant::now() + TREAT_AGAIN_AFTER;
+        // The same trouble, told once more by others, neither hastens nor delays anything.
+        loop {
+            match troubles.recv_timeout(again_at.saturating_duration_since(Instant::now())) {
+                Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
+                Ok(Trouble::Fault { .. }) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        treatment = store.treat_again(treatment);
+    }
+    ControlFlow::Continue(())
+}
+
+#[cfg(test)]
+mod tests;
