@@ -96,12 +96,7 @@ struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        request: &'a CatchUp,
-        from: CommitPosition,
-        opener: Option<Opener>,
-        restoring: Restoring,
-    ) -> Self {
+    fn new(request: &'a CatchUp, from: CommitPosition, opener: Option<Opener>, restoring: Restoring) -> Self {
         let (topic, partition) = (request.log.topic.to_string(), request.log.partition.to_string());
         let now = Instant::now();
         Self {

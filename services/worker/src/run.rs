@@ -8,8 +8,8 @@ use tidegate_bootstrap::config::{
     Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier,
     TierName,
 };
-use tidegate_domain::flood::FloodLimits;
 use tidegate_domain::Topic;
+use tidegate_domain::flood::FloodLimits;
 use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::log_reader::LogReader;
 use tidegate_kafka::topics::Cluster;
@@ -140,12 +140,7 @@ fn changelog(
     Ok((ports, settings))
 }
 
-async fn run_tier(
-    process: &Process,
-    name: &TierName,
-    tier: &Tier,
-    parts: Parts,
-) -> Result<(), ServiceError> {
+async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts) -> Result<(), ServiceError> {
     let config = &process.config;
     let names = wiring::names(config);
     let shards = config.consume.shards.get();
@@ -171,7 +166,8 @@ async fn run_tier(
         shutdown_deadline: config.consume.shutdown_deadline,
     };
     let name = name.to_string();
-    let make = move |wake: &tidegate_pipeline::Wake| JobStage::new(parts.ports(&name), settings.clone(), wake);
+    let make =
+        move |wake: &tidegate_pipeline::Wake| JobStage::new(parts.ports(&name), settings.clone(), wake);
     group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
 }
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rocksdb::{
     BottommostLevelCompaction, BoundColumnFamily, ColumnFamilyDescriptor, CompactOptions, DBPinnableSlice,
-    DBWithThreadMode, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
+    DBWithThreadMode, IngestExternalFileOptions, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
 };
 use tidegate_domain::{CommitPosition, IdempotencyKey, UnixMillis};
 use tidegate_pipeline::changelog::{LocalCopy, Opener};
 use tidegate_pipeline::ports::MarkEntry;
 use tracing::warn;
 
-use crate::entry::{self, NEWEST_KEY, OPENER_KEY, POSITION_KEY, Stored};
+use crate::entry::{self, NEWEST_KEY, OPENER_KEY, POSITION_KEY, Row, Stored};
 use crate::error::Fault;
 use crate::expiry::BrokerTime;
 use crate::options::{self, Tuning};
@@ -35,12 +35,26 @@ pub(crate) struct Database {
 /// What is applied to a partition as a whole.
 pub(crate) struct Batch<'a> {
     pub(crate) entries: &'a [MarkEntry],
-    /// When the marks were appended: the newest time that the partition has seen.
-    pub(crate) at: UnixMillis,
-    /// Up to where the changelog is applied with this batch.
+    pub(crate) progress: Progress,
+}
+
+/// How far a partition is with what is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// The partition's time: marks are remembered from now on.
+    pub(crate) now: UnixMillis,
+    /// Up to where the changelog is applied.
     pub(crate) position: CommitPosition,
     /// Who opened the partition last, as of the position.
     pub(crate) opener: Option<Opener>,
+}
+
+impl Progress {
+    fn put(&self, family: &Arc<BoundColumnFamily<'_>>, writes: &mut WriteBatch) {
+        writes.put_cf(family, NEWEST_KEY, entry::encode_time(self.now));
+        writes.put_cf(family, POSITION_KEY, entry::encode_position(self.position));
+        writes.put_cf(family, OPENER_KEY, entry::encode_opener(self.opener));
+    }
 }
 
 impl Database {
@@ -91,13 +105,55 @@ impl Database {
         let mut value = Vec::with_capacity(64);
         for &MarkEntry { key: IdempotencyKey(key), mark } in batch.entries {
             value.clear();
-            Stored { mark, at: batch.at }.encode(&mut value);
+            Stored { mark, at: batch.progress.now }.encode(&mut value);
             writes.merge_cf(&family, key, &value);
         }
-        writes.put_cf(&family, NEWEST_KEY, entry::encode_time(batch.at));
-        writes.put_cf(&family, POSITION_KEY, entry::encode_position(batch.position));
-        writes.put_cf(&family, OPENER_KEY, entry::encode_opener(batch.opener));
+        batch.progress.put(&family, &mut writes);
         Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    /// Empties a column family: what it holds is gone with the next step of the database's manifest, which is durable at once, so
+    /// that no position is ever found beside less than it claims.
+    pub(crate) fn empty_family(&self, name: &str, tuning: &Tuning, time: BrokerTime) -> Result<(), Fault> {
+        let mut families = self.families.lock();
+        if families.remove(name) {
+            self.rocks.drop_cf(name)?;
+        }
+        self.rocks.create_cf(name, &tuning.family(time))?;
+        families.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Joins marks into what is stored, and moves no position.
+    pub(crate) fn join(&self, family: &str, rows: &[Row]) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        let mut writes = WriteBatch::with_capacity_bytes(rows.len() * 64);
+        let mut value = Vec::with_capacity(64);
+        for Row { key: IdempotencyKey(key), stored } in rows {
+            value.clear();
+            stored.encode(&mut value);
+            writes.merge_cf(&family, key, &value);
+        }
+        Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    /// Joins the marks of a file that was written for it. The file is moved, and durable when this returns.
+    pub(crate) fn ingest(&self, family: &str, file: &Path) -> Result<(), Fault> {
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        Ok(self.rocks.ingest_external_file_cf_opts(&self.family(family)?, &options, vec![file])?)
+    }
+
+    /// Stores how far a partition is, once all of it is stored.
+    pub(crate) fn conclude(&self, family: &str, progress: &Progress) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        let mut writes = WriteBatch::default();
+        progress.put(&family, &mut writes);
+        Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    pub(crate) fn flush_family(&self, family: &str) -> Result<(), Fault> {
+        Ok(self.rocks.flush_cf(&self.family(family)?)?)
     }
 
     /// What is stored of each key, expired or not. The keys must be sorted.

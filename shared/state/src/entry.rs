@@ -7,7 +7,7 @@ use tidegate_pipeline::changelog::{Opener, OpenerId};
 
 /// Up to where the changelog is applied. Reserved keys are told from marks by their length.
 pub(crate) const POSITION_KEY: &[u8] = b"~position";
-/// The newest append time that the partition has seen.
+/// The partition's time: the newest append time that it believed.
 pub(crate) const NEWEST_KEY: &[u8] = b"~newest";
 
 /// Who opened the partition last, as of the position.
@@ -23,6 +23,13 @@ const LAST_TIME: i64 = (1 << (8 * TIME_LEN)) - 1;
 pub(crate) struct Stored {
     pub(crate) mark: Mark,
     pub(crate) at: UnixMillis,
+}
+
+/// What is stored of a key, before it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) key: IdempotencyKey,
+    pub(crate) stored: Stored,
 }
 
 /// The nearest time that can be stored: from 1970 to the year 10889.
@@ -42,7 +49,7 @@ impl Stored {
         Ok(Self { mark: Mark::decode(mark)?, at: time_of(time) })
     }
 
-    fn join(self, other: Self) -> Self {
+    pub(crate) fn join(self, other: Self) -> Self {
         Self { mark: self.mark.join(other.mark), at: UnixMillis(self.at.0.max(other.at.0)) }
     }
 }

@@ -11,10 +11,11 @@ use tidegate_pipeline::changelog::{LocalReady, MarkTable, Stretch};
 use tidegate_pipeline::ports::{MarkStoreError, Ticket};
 use tidegate_pipeline::record::TopicPartition;
 
-use crate::background::{self, Opening};
+use crate::background::{self, FLUSH_EVERY, Opening};
 use crate::error::OpenError;
+use crate::restore::Restoring;
 use crate::settings::Settings;
-use crate::store::{PartitionSize, Store};
+use crate::store::{PartitionSize, Refill, Store};
 
 /// Marks on this machine's disk. Dropping it closes the database, and waits for what runs in the background.
 pub struct Marks {
@@ -32,11 +33,29 @@ impl Marks {
         let (troubles, heard) = mpsc::channel();
         let (openings, asked) = mpsc::channel();
         let store = Arc::new(Store::open(settings, troubles)?);
-        let threads = background::start(&store, asked, heard).map_err(|error| {
+        let threads = background::start(&store, asked, heard, FLUSH_EVERY).map_err(|error| {
             store.stop();
             OpenError::of_io(&dir, &error)
         })?;
         Ok(Self { store, openings: Some(openings), threads })
+    }
+
+    /// Begins to restore an open partition from its changelog. From scratch, what is there is removed first, and the partition answers
+    /// no look-up until it is restored; else marks are added to what is there. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// [`MarkStoreError::NotOpen`]: the partition must be opened first. [`MarkStoreError::Write`]: it could not be emptied.
+    pub fn restore(&self, at: &TopicPartition, from_scratch: bool) -> Result<Restoring, MarkStoreError> {
+        Ok(Restoring::new(Refill::begin(&self.store, at, from_scratch)?))
+    }
+
+    /// Writes to files what is in memory only, of all partitions. It happens by itself: every few minutes, when there is much of it,
+    /// and when this is dropped.
+    ///
+    /// # Errors
+    /// [`MarkStoreError::Write`]: the disk is full, or fails.
+    pub fn flush(&self) -> Result<(), MarkStoreError> {
+        self.store.flush()
     }
 
     /// What is stored of one key, and the time of its last append; expired or not, and whether or not the partition is open.

@@ -53,11 +53,17 @@ impl Tuning {
     pub(crate) fn family(&self, time: BrokerTime) -> Options {
         let mut options = Options::default();
         options.set_merge_operator_associative(c"tidegate.join-marks", entry::join_values);
-        options.set_compaction_filter_factory(ForgetExpired { retention: self.retention, time });
+        options.set_compaction_filter_factory(ForgetExpired { time });
         options.set_write_buffer_size(WRITE_BUFFER);
         options.set_max_write_buffer_number(3);
         options.set_memtable_whole_key_filtering(true);
         options.set_memtable_prefix_bloom_ratio(0.02);
+        // What is written at once is bounded by the shards; a restore may pile up files faster than they are compacted. A stall
+        // would hold up who settles, and files that wait cost a look-up a few bloom filters.
+        options.set_level_zero_slowdown_writes_trigger(i32::MAX);
+        options.set_level_zero_stop_writes_trigger(i32::MAX);
+        options.set_soft_pending_compaction_bytes_limit(0);
+        options.set_hard_pending_compaction_bytes_limit(0);
         options.set_target_file_size_base(16 * MIB as u64);
         options.set_max_bytes_for_level_base(64 * MIB as u64);
         options.set_level_compaction_dynamic_level_bytes(true);

@@ -1,6 +1,6 @@
 //! One open partition: its filter, its time, and the name of its column family.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_domain::IdempotencyKey;
@@ -25,6 +25,8 @@ pub(crate) struct OpenPartition {
     pub(crate) time: BrokerTime,
     pub(crate) filter: Mutex<KeyFilter>,
     pub(crate) metrics: PartitionMetrics,
+    /// It was emptied, and is not restored yet: nothing can be said of any key.
+    pub(crate) emptied: AtomicBool,
     appends: AtomicU32,
 }
 
@@ -36,6 +38,7 @@ impl OpenPartition {
             time,
             filter: Mutex::new(filter),
             metrics: PartitionMetrics::new(at),
+            emptied: AtomicBool::new(false),
             appends: AtomicU32::new(0),
         }
     }

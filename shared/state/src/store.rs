@@ -5,6 +5,7 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
@@ -13,7 +14,7 @@ use tidegate_pipeline::ports::MarkStoreError;
 use tidegate_pipeline::record::TopicPartition;
 
 use crate::background::Trouble;
-use crate::database::{Batch, Database};
+use crate::database::{Batch, Database, Progress};
 use crate::entry::{self, Stored};
 use crate::error::{Fault, OpenError};
 use crate::events::StoreMetrics;
@@ -25,12 +26,23 @@ use crate::partition::{OpenPartition, family_of};
 use crate::settings::Settings;
 
 mod heal;
+mod refill;
+
+pub(crate) use refill::Refill;
 
 /// Keys that are read at once when a filter is built, so that a database that must be closed is not held for long.
 const SCAN: usize = 50_000;
 /// What must be free before a database that could not be written is opened again: opening writes what its log holds.
 const ROOM: usize = 4 << 20;
 const OPENING_AGAIN: &str = "the local state is being opened again after a fault; try again";
+
+/// What a column family has for itself, however often the database is opened again.
+#[derive(Clone)]
+pub(crate) struct Family {
+    pub(crate) time: BrokerTime,
+    /// The number of the latest restore. Locked while one changes what is stored: an older one then changes nothing.
+    pub(crate) restore: Arc<Mutex<u64>>,
+}
 
 enum Slot {
     /// Being made ready, by the opening of this number.
@@ -40,7 +52,7 @@ enum Slot {
 
 /// What a fault is called to the caller, and whether it makes the store ill: any that stops writing does.
 #[derive(Clone, Copy, Debug)]
-enum Access {
+pub(crate) enum Access {
     Read,
     Write,
 }
@@ -82,7 +94,8 @@ pub(crate) struct Store {
     /// Or why there is none. Who finds it locked for writing does not wait: a shard must go on.
     database: RwLock<Result<Database, String>>,
     databases: AtomicU64,
-    times: Mutex<HashMap<String, BrokerTime>>,
+    /// What lasts over databases, by column family.
+    families: Mutex<HashMap<String, Family>>,
     slots: RwLock<HashMap<TopicPartition, Slot>>,
     openings: AtomicU64,
     troubles: Sender<Trouble>,
@@ -100,7 +113,7 @@ impl Store {
             home: Mutex::new(home),
             database: RwLock::new(Err("it was not opened yet".to_owned())),
             databases: AtomicU64::new(0),
-            times: Mutex::default(),
+            families: Mutex::default(),
             slots: RwLock::default(),
             openings: AtomicU64::new(0),
             troubles,
@@ -165,7 +178,7 @@ impl Store {
             Ok((database.newest(&family)?, database.copy(&family)?, database.size(&family)?))
         })?;
         if let Some(newest) = newest {
-            time.advance(newest);
+            time.resume(newest, Instant::now());
         }
         let expected = usize::try_from(keys).unwrap_or(usize::MAX);
         let mut partition = OpenPartition::new(at, number, time, KeyFilter::new(0, self.tuning.retention, 0));
@@ -180,7 +193,7 @@ impl Store {
         partition: &OpenPartition,
         expected: usize,
     ) -> Result<KeyFilter, MarkStoreError> {
-        let (retention, newest) = (self.tuning.retention, partition.time.newest());
+        let (retention, newest) = (self.tuning.retention, partition.time.now());
         let mut filter = KeyFilter::new(self.settings.memory.filter_per_partition, retention, expected);
         let mut after = None;
         while !filter.overflowed() && !self.closing.load(Ordering::Relaxed) {
@@ -212,7 +225,7 @@ impl Store {
         keys: &[IdempotencyKey],
         found: &mut Vec<Mark>,
     ) -> Result<(), MarkStoreError> {
-        let partition = self.partition(at)?;
+        let partition = self.whole_partition(at)?;
         self.metrics.lookups.increment(keys.len() as u64);
         let maybe = partition.maybe(keys);
         let mut stored = Vec::new();
@@ -224,7 +237,7 @@ impl Store {
         }
         let first = found.len();
         found.resize(first + keys.len(), Mark::default());
-        let newest = partition.time.newest();
+        let newest = partition.time.now();
         let mut hits = 0;
         for (place, stored) in maybe.iter().zip(&stored) {
             let Some(Stored { mark, at }) = stored else { continue };
@@ -240,19 +253,18 @@ impl Store {
 
     /// Joins a stretch of the changelog into what is stored, all or nothing.
     pub(crate) fn apply(&self, at: &TopicPartition, stretch: &Stretch<'_>) -> Result<(), MarkStoreError> {
-        let partition = self.partition(at)?;
+        let partition = self.whole_partition(at)?;
         let &Stretch { entries, append_time, position, opener } = stretch;
-        // The newest time seen, although a record that was delivered again is older: its mark is new.
-        let time = partition.time.advance(entry::storable(append_time));
+        let now = partition.time.advance(entry::storable(append_time), Instant::now());
         {
             // Before the write, so that no look-up is denied what is written already. Should the write fail, a key too many
             // in the filter costs a look-up.
             let mut filter = partition.filter.lock();
             for entry in entries {
-                filter.insert(&entry.key, time);
+                filter.insert(&entry.key, now);
             }
         }
-        let batch = Batch { entries, at: time, position, opener };
+        let batch = Batch { entries, progress: Progress { now, position, opener } };
         self.with_partition(at, &partition, Access::Write, |database| {
             database.apply(&partition.family, &batch)
         })?;
@@ -302,9 +314,23 @@ impl Store {
         }
     }
 
-    /// The time by which a column family's marks expire: one, however often the database is opened again.
+    /// An open partition that holds all that its position claims.
+    fn whole_partition(&self, at: &TopicPartition) -> Result<Arc<OpenPartition>, MarkStoreError> {
+        let partition = self.partition(at)?;
+        if partition.emptied.load(Ordering::Acquire) {
+            return Err(MarkStoreError::NotOpen(at.clone()));
+        }
+        Ok(partition)
+    }
+
+    fn shared(&self, family: &str) -> Family {
+        let fresh = || Family { time: BrokerTime::new(self.tuning.retention), restore: Arc::default() };
+        self.families.lock().entry(family.to_owned()).or_insert_with(fresh).clone()
+    }
+
+    /// The time by which a column family's marks expire.
     fn time_of(&self, family: &str) -> BrokerTime {
-        self.times.lock().entry(family.to_owned()).or_default().clone()
+        self.shared(family).time
     }
 
     fn measure(&self, at: &TopicPartition, partition: &OpenPartition) {
@@ -318,7 +344,7 @@ impl Store {
     }
 
     /// Works on an open partition, in the database that it was opened in.
-    fn with_partition<T>(
+    pub(crate) fn with_partition<T>(
         &self,
         at: &TopicPartition,
         partition: &OpenPartition,

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use tidegate_pipeline::ports::MarkStoreError;
 use tracing::{error, info};
 
 use super::{OPENING_AGAIN, ROOM, Slot, Store, Treatment};
@@ -15,6 +16,7 @@ impl Store {
     pub(super) fn open_database(&self) -> Result<Database, OpenError> {
         let mut home = self.home.lock();
         home.check()?;
+        home.make_room_for_restores().map_err(|error| OpenError::of_io(home.dir(), &error))?;
         let path = home.database();
         let open = || {
             let number = self.databases.fetch_add(1, Ordering::Relaxed);
@@ -24,11 +26,25 @@ impl Store {
         let database = match open() {
             Err(Fault::Corrupt(why)) => {
                 home.set_aside(&Distrust::Corrupt(why))?;
+                home.make_room_for_restores().map_err(|error| OpenError::of_io(home.dir(), &error))?;
                 open().map_err(|fault| OpenError::of_fault(home.dir(), fault))?
             }
             opened => opened.map_err(failed)?,
         };
         Ok(database)
+    }
+
+    /// Writes to files what is in memory only.
+    pub(crate) fn flush(&self) -> Result<(), MarkStoreError> {
+        let Some(database) = self.database.try_read() else {
+            return Err(MarkStoreError::Write(OPENING_AGAIN.to_owned()));
+        };
+        let database = database.as_ref().map_err(|why| MarkStoreError::Write(why.clone()))?;
+        database.flush().map_err(|fault| {
+            let text = fault.to_string();
+            self.report(database.number, fault);
+            MarkStoreError::Write(text)
+        })
     }
 
     /// Hands a fault to the thread that deals with it.
