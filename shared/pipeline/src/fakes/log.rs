@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::clock::FakeClock;
 use super::faults::{Fate, Faults, Port};
+use crate::changelog::{OpenerId, format};
 use crate::inbox::Wake;
 use crate::ports::{Acknowledged, Clock, Fetched, RecordSource, SourceError};
 use crate::record::{OutboundRecord, Record, RecordBuilder, TopicPartition};
@@ -102,6 +103,29 @@ impl FakeLog {
             log.end += count;
             log.readers.iter().for_each(|(_, wake)| wake.wake());
         });
+    }
+
+    /// The partition loses its end, as after an unclean election: the next record gets the offset `end`.
+    pub fn truncate(&self, at: &TopicPartition, end: CommitPosition) {
+        self.with(at, |log| {
+            log.records.retain(|record| record.offset().0 < end.0);
+            log.end = end.0;
+        });
+    }
+
+    /// Appends an entry to a changelog that says nothing of any key, so that there is something to restore.
+    pub fn append_marks_of_nobody(&self, at: &TopicPartition) {
+        let mut value = Vec::new();
+        format::write_marks(OpenerId([0; 16]), &[], &mut value);
+        let partition = Some(at.partition);
+        let appended = self.append(&OutboundRecord {
+            topic: &at.topic,
+            partition,
+            key: None,
+            value: Some(&value),
+            headers: &[],
+        });
+        debug_assert!(appended.is_some(), "the changelog has that partition");
     }
 
     /// The next fetch from the partition meets this error.

@@ -27,6 +27,9 @@ enum Care {
     NotAtAll,
 }
 
+/// How many jobs of a shard wait for the acknowledgement of their `Started` at most.
+const MARKED_AHEAD: usize = 512;
+
 /// The jobs that are to run alone, one after the other.
 #[derive(Debug, Default)]
 pub(super) struct Loners {
@@ -39,8 +42,12 @@ impl JobStage {
     /// Starts the job, with as much care as what is known of it asks for.
     pub(super) fn start_with_care(&mut self, key: Key, desk: &mut Desk) {
         match self.care_for(key) {
+            // No guard stands in its way: what is marked as alone must run, or a later death is blamed on it.
+            Care::None if self.loners.current == Some(key) && self.jobs[key].careful => self.start(key, desk),
             Care::None => self.start_or_park(key, desk),
             Care::MarkFirst => self.mark_started(key, 1, desk),
+            // It was judged anew when its turn came.
+            Care::Alone if self.loners.current == Some(key) => self.mark_started(key, 2, desk),
             Care::Alone => {
                 self.jobs[key].state = State::WaitingToBeAlone;
                 self.loners.waiting.push_back(key);
@@ -81,6 +88,7 @@ impl JobStage {
         let in_hand = &mut self.jobs[key];
         in_hand.careful = true;
         in_hand.state = State::BeingMarked;
+        self.being_marked += 1;
         let tried = in_hand.starts().map_or_else(|| in_hand.tried(), |starts| starts.tried);
         let starts = Starts { tried, crashes };
         let step = in_hand.job.step(in_hand.round, in_hand.hop, Phase::Started, starts.number(), desk.wall);
@@ -98,13 +106,31 @@ impl JobStage {
             if !self.jobs.get(key).is_some_and(|in_hand| matches!(in_hand.state, State::BeingMarked)) {
                 continue;
             }
+            self.being_marked -= 1;
             if self.loners.current == Some(key) {
                 info!(job = ?self.jobs[key].job.header().map(|header| header.job_id()), "a suspect runs alone");
-                self.start(key, desk);
+                self.judge_anew(key, desk);
             } else {
                 self.ready_again(key);
             }
         }
+    }
+
+    /// Judges a job that waited for its turn outside of the queue: meanwhile, a deposed owner may have done it.
+    fn judge_anew(&mut self, key: Key, desk: &mut Desk) {
+        let (slot, mut known) = (self.jobs[key].slot, Vec::new());
+        if self.look_up(slot, &[key], &mut known, desk) {
+            self.jobs[key].state = State::Queued;
+            self.judge(key, known[0], desk);
+        } else {
+            self.jobs[key].state = State::WaitingToBeAlone;
+        }
+    }
+
+    /// How many more jobs of the partition may be handed out: of what may have killed a process, not much more is marked as started
+    /// than can be, because whatever is after a second death must run alone.
+    pub(super) fn room_for_care(&self, after_death: bool) -> usize {
+        if after_death { MARKED_AHEAD.saturating_sub(self.being_marked) } else { usize::MAX }
     }
 
     /// Lets the next one be alone that has to be; true when handlers may be handed out otherwise.
@@ -138,8 +164,8 @@ impl JobStage {
             && matches!(self.jobs[key].state, State::WaitingToBeAlone)
             && self.solitude.is_alone()
         {
-            // Only now: a mark that says "alone" before it is would blame it for another's crash.
-            self.mark_started(key, 2, desk);
+            // Marked only now: a mark that says "alone" before it is would blame it for another's crash.
+            self.judge_anew(key, desk);
         }
         false
     }

@@ -158,6 +158,8 @@ pub struct JobStage {
     pub(super) marks_ready: Arc<Inbox<MarksReady>>,
     pub(super) solitude: Seat,
     pub(super) loners: Loners,
+    /// Jobs whose `Started` is on its way.
+    pub(super) being_marked: usize,
     pub(super) deposed: Deposed,
     pub(super) finished: Arc<Inbox<Finished>>,
     answers: Vec<MarksReady>,
@@ -185,6 +187,7 @@ impl JobStage {
             tell_again_at: Instant::now(),
             solitude: settings.solitude.seat(wake),
             loners: Loners::default(),
+            being_marked: 0,
             deposed: Deposed::default(),
             ports,
             settings,
@@ -433,11 +436,8 @@ impl JobStage {
                 self.class(in_hand.job.class).metrics.in_flight.decrement(1.0);
             }
             State::Parked => self.class(in_hand.job.class).metrics.parked.decrement(1.0),
-            State::Queued
-            | State::BeingMarked
-            | State::WaitingToBeAlone
-            | State::WaitingInPlace
-            | State::FollowingUp(_) => {}
+            State::BeingMarked => self.being_marked -= 1,
+            State::Queued | State::WaitingToBeAlone | State::WaitingInPlace | State::FollowingUp(_) => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use super::job::{Conflicts, Ordering};
 use super::stage::{JobStage, State, share};
 use crate::events;
 use crate::keyed::Key;
-use crate::ports::RETRY_PAUSE;
+use crate::ports::{MarkStoreError, RETRY_PAUSE};
 use crate::stage::{Desk, Slot};
 
 /// How many verdicts share one look-up.
@@ -43,7 +43,9 @@ impl JobStage {
             return false;
         }
         // No more than may run: what is looked up and put back is looked up again.
-        let count = partition.ready.len().min(LOOK_UP).min(free);
+        let (ready, after_death) = (partition.ready.len(), partition.after_death);
+        let count = ready.min(LOOK_UP).min(free).min(self.room_for_care(after_death));
+        let Some(partition) = self.partitions.get_mut(&slot).filter(|_| count > 0) else { return false };
         let batch: Vec<Key> = partition.ready.drain(..count).collect();
         let mut known = Vec::with_capacity(batch.len());
         if !self.look_up(slot, &batch, &mut known, desk) {
@@ -72,7 +74,13 @@ impl JobStage {
     }
 
     /// What the store knows of the batch's keys; a mark on its way is laid over it.
-    fn look_up(&mut self, slot: Slot, batch: &[Key], known: &mut Vec<Mark>, desk: &mut Desk) -> bool {
+    pub(super) fn look_up(
+        &mut self,
+        slot: Slot,
+        batch: &[Key],
+        known: &mut Vec<Mark>,
+        desk: &mut Desk,
+    ) -> bool {
         let Some(partition) = self.partitions.get_mut(&slot) else { return false };
         let keys: Vec<IdempotencyKey> = batch.iter().map(|&key| self.jobs[key].job.key).collect();
         let answer = self.ports.marks.look_up(&partition.at, &keys, known);
@@ -82,13 +90,16 @@ impl JobStage {
             return true;
         };
         events::mark_error();
+        if matches!(error, MarkStoreError::NotOpen(_)) {
+            partition.open_again(desk);
+        }
         desk.trouble(slot, error.to_string());
         desk.wake_after(RETRY_PAUSE);
         partition.look_up_again_at = Some(desk.now + RETRY_PAUSE);
         false
     }
 
-    fn judge(&mut self, key: Key, stored: Mark, desk: &mut Desk) {
+    pub(super) fn judge(&mut self, key: Key, stored: Mark, desk: &mut Desk) {
         let in_hand = &self.jobs[key];
         let Some(partition) = self.partitions.get(&in_hand.slot) else { return };
         let job = &in_hand.job;

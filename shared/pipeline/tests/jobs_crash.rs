@@ -1,0 +1,195 @@
+//! Jobs that kill their process, and those that only stood beside them.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tidegate_domain::Outcome;
+use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::changelog::format::{self, Entry};
+use tidegate_pipeline::fakes::events::event_id;
+use tidegate_pipeline::fakes::node::OnTheirWay;
+use tidegate_pipeline::fakes::world::{TIER, until};
+use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
+use tidegate_pipeline::jobs::Job;
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+const DONE: Reply = Reply::Now(Outcome::Done);
+
+fn jobs(world: &World) -> TopicPartition {
+    world.jobs_partition(0)
+}
+
+/// A worker on a machine of its own.
+fn worker(
+    world: &World,
+    concurrency: usize,
+    script: impl Fn(&Job, usize) -> Reply + Send + Sync + 'static,
+) -> Node {
+    let script = Arc::new(script);
+    let mut node = world.worker_with_changelog(&world.disk(), vec![world.class("c")], concurrency, script);
+    node.assign(&jobs(world));
+    node
+}
+
+fn emit(world: &World, count: usize) {
+    for n in 0..count {
+        world.emit_job(&Event::new("c", &n.to_string(), "x"));
+    }
+}
+
+fn committed(world: &World) -> i64 {
+    world.group(&world.names.worker_group(TIER)).position(&jobs(world)).0
+}
+
+fn marks_with_started(world: &World) -> usize {
+    let started = |entry: &tidegate_pipeline::ports::MarkEntry| {
+        entry.mark.step.is_some_and(|step| step.phase == tidegate_domain::mark::Phase::Started)
+    };
+    let of = |record: &tidegate_pipeline::Record| match format::read(record.value().unwrap()).unwrap().1 {
+        Entry::Marks(entries) => entries.iter().filter(|entry| started(entry)).count(),
+        _ => 0,
+    };
+    world.records(&world.names.marks(TIER)).iter().map(of).sum()
+}
+
+/// Workers one after the other, each dying when it runs a job of `poison`; ends when all is committed.
+async fn survive(world: &World, poison: &BTreeSet<&'static str>, limit: usize) -> usize {
+    let end = world.log.end(&jobs(world)).0;
+    for deaths in 0..limit {
+        let crashed = Arc::new(AtomicUsize::new(0));
+        let (poison, noted) = (poison.clone(), crashed.clone());
+        let node = worker(world, 10, move |job, _| {
+            let key = job.record().key().map(|key| String::from_utf8_lossy(key).into_owned());
+            if poison.contains(key.unwrap().as_str()) {
+                noted.fetch_add(1, Ordering::SeqCst);
+                return Reply::Hang;
+            }
+            Reply::After(5 * MILLI, Outcome::Done)
+        });
+        let over = until(60 * SECOND, || crashed.load(Ordering::SeqCst) > 0 || committed(world) == end).await;
+        assert!(over, "{} of {end}: {:?}", committed(world), node.told().troubles);
+        if crashed.load(Ordering::SeqCst) == 0 {
+            node.stop(SECOND).await;
+            return deaths;
+        }
+        node.kill(OnTheirWay::Lost).await;
+    }
+    panic!("still dying after {limit} deaths");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_kills_every_process_is_dead_lettered_after_the_third_and_no_neighbour_is_blamed() {
+    let world = World::new(1, 1);
+    emit(&world, 200);
+    let deaths = survive(&world, &["57"].into(), 10).await;
+    assert_eq!(deaths, 3, "among many, among suspects, and alone");
+    let dead = world.dead();
+    assert_eq!(dead.len(), 1);
+    assert_eq!(dead[0].key(), Some(&b"57"[..]));
+    assert_eq!(dead[0].header("job-error-kind"), Some(&b"crash"[..]));
+    let done: BTreeSet<u64> = world
+        .runs
+        .all()
+        .iter()
+        .filter(|run| matches!(&run.ended, Some((_, tidegate_pipeline::fakes::handlers::End::Answered(_)))))
+        .filter_map(|run| run.job_id.split('/').nth(2)?.parse().ok())
+        .collect();
+    assert_eq!(done.len(), 199);
+    assert!(event_id(&dead[0]).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_jobs_that_kill_their_process_are_told_apart() {
+    let world = World::new(1, 1);
+    emit(&world, 60);
+    let deaths = survive(&world, &["3", "4", "50"].into(), 20).await;
+    assert!(deaths <= 9, "{deaths} deaths");
+    let dead: BTreeSet<Vec<u8>> = world.dead().iter().map(|record| record.key().unwrap().to_vec()).collect();
+    assert_eq!(dead, [b"3".to_vec(), b"4".to_vec(), b"50".to_vec()].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_death_of_a_healthy_worker_with_a_full_window_costs_less_than_a_second() {
+    let world = {
+        let mut world = World::new(1, 1);
+        world.shard.window_records = 10_000;
+        world
+    };
+    emit(&world, 10_000);
+    let first = worker(&world, 256, |_, _| Reply::Hang);
+    tokio::time::sleep(SECOND).await;
+    first.kill(OnTheirWay::Lost).await;
+    let second = worker(&world, 256, |_, _| DONE);
+    // A broker that takes as long as one with three replicas.
+    second.faults().always(Port::Publish(world.names.marks(TIER).to_string()), Fate::Succeeds(5 * MILLI));
+    let began = Instant::now();
+    assert!(until(10 * SECOND, || world.runs.count() == 256 + 10_000).await, "{}", world.runs.count());
+    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+    assert!(until(10 * SECOND, || committed(&world) == 10_000).await);
+    assert_eq!(marks_with_started(&world), 10_000);
+    assert!(world.dead().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_lost_by_a_live_process_makes_nothing_suspect() {
+    let world = World::new(1, 1);
+    emit(&world, 100);
+    let mut first = worker(&world, 10, |_, _| Reply::Hang);
+    tokio::time::sleep(SECOND).await;
+    // The coordinator is away: everybody loses everything, and comes back.
+    first.lose(&[jobs(&world)]).await;
+    tokio::time::sleep(SECOND).await;
+    let _second = worker(&world, 10, |_, _| DONE);
+    assert!(until(10 * SECOND, || committed(&world) == 100).await);
+    assert_eq!(marks_with_started(&world), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_revoke_at_its_deadline_makes_nothing_suspect() {
+    let world = World::new(1, 1);
+    emit(&world, 100);
+    let mut first = worker(&world, 10, |_, _| Reply::Hang);
+    tokio::time::sleep(SECOND).await;
+    first.revoke(&[jobs(&world)], SECOND).await;
+    tokio::time::sleep(SECOND).await;
+    let _second = worker(&world, 10, |_, _| DONE);
+    assert!(until(10 * SECOND, || committed(&world) == 100).await);
+    assert_eq!(marks_with_started(&world), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_order_what_runs_with_care_still_counts_its_attempts() {
+    use tidegate_domain::Failure;
+    use tidegate_pipeline::jobs::{Class, Ordering as LaneOrder};
+    let world = World::new(1, 1);
+    let class = || Class { ordering: LaneOrder::Key, max_attempts: 4, ..world.class("c") };
+    let fails = |_: &Job, _: usize| Reply::Now(Outcome::Failed(Failure::transient("t", "t")));
+    emit(&world, 1);
+    let mut attempts = 0;
+    for _death in 0..3 {
+        let mut node = world.worker_with_changelog(&world.disk(), vec![class()], 10, Arc::new(fails));
+        node.assign(&jobs(&world));
+        let before = world.runs.count();
+        if !until(120 * SECOND, || world.runs.count() > before || committed(&world) == 1).await {
+            break;
+        }
+        tokio::time::sleep(100 * MILLI).await;
+        attempts = world.runs.count();
+        node.kill(OnTheirWay::Lost).await;
+    }
+    let mut node = world.worker_with_changelog(&world.disk(), vec![class()], 10, Arc::new(fails));
+    node.assign(&jobs(&world));
+    assert!(until(600 * SECOND, || committed(&world) == 1).await);
+    let dead = world.dead();
+    assert_eq!(
+        (attempts, world.runs.count(), dead.len()),
+        (3, 4, 1),
+        "no attempt was forgotten or counted twice"
+    );
+    assert_eq!(dead[0].header("job-error-kind"), Some(&b"transient"[..]));
+}
