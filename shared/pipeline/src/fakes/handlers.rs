@@ -12,6 +12,7 @@ use tidegate_domain::{Attempt, Hop, IdempotencyKey, Outcome, Round, UnixMillis};
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
+use super::copies::FakeTable;
 use super::node::Life;
 use crate::jobs::Job;
 use crate::ports::{Clock, Handler};
@@ -63,6 +64,8 @@ pub struct Run {
     pub began: Instant,
     /// The node's wall clock then.
     pub wall: UnixMillis,
+    /// The node's copy of the marks said already that the key is done.
+    pub known_done: bool,
     /// When and how it ended, if it has.
     pub ended: Option<(Instant, End)>,
 }
@@ -125,6 +128,7 @@ pub struct ScriptedHandler {
     pub(super) clock: Arc<FakeClock>,
     pub(super) life: Life,
     pub(super) script: Script,
+    pub(super) table: Option<Arc<FakeTable>>,
 }
 
 impl std::fmt::Debug for ScriptedHandler {
@@ -161,6 +165,10 @@ impl Handler for ScriptedHandler {
             due: job.due,
             began: Instant::now(),
             wall: self.clock.wall(),
+            known_done: self
+                .table
+                .as_ref()
+                .is_some_and(|table| table.disk.get(&job.partition, &job.key).done.is_some()),
             ended: None,
         });
         let reply = (self.script)(&job, before);

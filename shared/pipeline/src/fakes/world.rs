@@ -256,7 +256,8 @@ impl World {
         script: Script,
     ) -> Node {
         let (runs, clock, life) = (self.runs.clone(), parts.clock.clone(), parts.life.clone());
-        let handler: Arc<dyn Handler> = Arc::new(ScriptedHandler { runs, clock, life, script });
+        let table = parts.table.as_ref().map(|(table, _)| table.clone());
+        let handler: Arc<dyn Handler> = Arc::new(ScriptedHandler { runs, clock, life, script, table });
         let ports = Ports {
             publisher: parts.publisher.clone(),
             marks,

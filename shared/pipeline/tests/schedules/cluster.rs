@@ -11,7 +11,7 @@ use tidegate_pipeline::fakes::faults::Odds;
 use tidegate_pipeline::fakes::handlers::Script;
 use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::TIER;
-use tidegate_pipeline::fakes::{Dice, Event, FnRouter, Node, Reply, World};
+use tidegate_pipeline::fakes::{Dice, Disk, Event, FnRouter, Node, Reply, World};
 use tidegate_pipeline::forward::Routed;
 use tidegate_pipeline::jobs::{Class, Conflicts, Guard, Ordering};
 
@@ -81,6 +81,8 @@ pub(crate) struct Cluster {
     members: Vec<Member>,
     /// Of every process that there was.
     guards: Vec<Guard>,
+    /// Of workers that died: their successors may find them.
+    disks: Vec<Disk>,
     story: Story,
     began: tokio::time::Instant,
 }
@@ -97,8 +99,9 @@ impl Cluster {
         let late = Duration::from_millis(*dice.pick(&[10, 300, 3000]).unwrap());
         let odds = Some(Odds { wrong: *dice.pick(&[2, 10, 30]).unwrap(), late });
         let (world, began) = (Arc::new(world), tokio::time::Instant::now());
-        let (members, guards, story) = (Vec::new(), Vec::new(), Story::default());
-        let mut cluster = Self { world, dice, odds, script, calm, outage, members, guards, story, began };
+        let (members, guards, disks, story) = (Vec::new(), Vec::new(), Vec::new(), Story::default());
+        let mut cluster =
+            Self { world, dice, odds, script, calm, outage, members, guards, disks, story, began };
         for role in [Role::Ingest, Role::Worker, Role::Retry] {
             let partitions = cluster.partitions_of(role);
             for half in partitions.chunks(partitions.len().div_ceil(2)) {
@@ -127,7 +130,8 @@ impl Cluster {
             Role::Worker => {
                 let classes = classes(&self.world);
                 self.guards.extend(classes.iter().map(|class| class.guard.clone()));
-                self.world.worker(classes, 4, self.script.clone())
+                let disk = self.disks.pop().unwrap_or_else(|| self.world.disk());
+                self.world.worker_with_changelog(&disk, classes, 4, self.script.clone())
             }
             Role::Retry => self.world.retry(2000),
         };
@@ -216,7 +220,16 @@ impl Cluster {
         let partitions: Vec<TopicPartition> = node.assigned().iter().cloned().collect();
         let on_their_way = *self.dice.pick(&[OnTheirWay::Lost, OnTheirWay::Arrives]).unwrap();
         self.story.wrong += node.faults().wrong();
+        let disk = node.parts.table.as_ref().map(|(table, _)| table.disk.clone());
         node.kill(on_their_way).await;
+        if let Some(disk) = disk {
+            match self.dice.below(10) {
+                0..7 => self.disks.push(disk),
+                // Found by whoever comes after the next.
+                7 => self.disks.insert(0, disk),
+                _ => {}
+            }
+        }
         self.start(role, &partitions);
         self.story.kills += 1;
     }
