@@ -146,8 +146,7 @@ impl Router {
 
     fn count(&mut self, topic: &str, routed: &Routed) {
         let routes = self.routes.clone();
-        let counters =
-            of_topic(&mut self.counters, topic, || TopicCounters::of(topic, routes.of(topic)));
+        let counters = of_topic(&mut self.counters, topic, || TopicCounters::of(topic, routes.of(topic)));
         match routed {
             Routed::Jobs => {
                 counters.forwarded.increment(1);

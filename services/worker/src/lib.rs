@@ -37,6 +37,7 @@ mod http;
 mod job;
 mod log;
 mod main_of;
+mod restore;
 mod run;
 mod trace;
 

@@ -1,20 +1,25 @@
 //! Running tiers: classes, handlers, marks and groups put together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::{
     Class as Configured, Handler as ConfiguredHandler, OnConflict, Ordering as ConfiguredOrdering, Tier,
     TierName,
 };
-use tidegate_domain::flood::FloodLimits;
 use tidegate_domain::Topic;
+use tidegate_domain::flood::FloodLimits;
 use tidegate_kafka::consumer::{Start, Subscription};
+use tidegate_kafka::log_reader::LogReader;
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{KafkaSettings, Publisher, SystemClock};
+use tidegate_pipeline::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use tidegate_pipeline::events::ClassMetrics;
-use tidegate_pipeline::jobs::{Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports};
-use tidegate_pipeline::ports::{Handler as HandlerPort, MarkStore, RecordPublisher};
+use tidegate_pipeline::jobs::{
+    Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
+};
+use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
 use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
@@ -24,6 +29,7 @@ use crate::http::{self, Http};
 use crate::job::Events;
 use crate::log::Log;
 use crate::main_of::Registered;
+use crate::restore::Restorer;
 
 /// Runs the workers of `tiers` until shutdown is requested. `registered` are the handlers of classes with `handler.type = "rust"`.
 pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered) -> Result<(), ServiceError> {
@@ -42,18 +48,21 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let classes = classes(config, &served)?;
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    let (solitude, opener) = (Solitude::default(), OpenerId(rand::random()));
     let mut running = Vec::new();
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
         let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
-        let ports = Ports {
+        let changelog = changelog(process, name, tier, marks, opener)?;
+        let parts = Parts {
             publisher: publisher.clone(),
-            marks,
             handlers: handlers.clone(),
-            clock: Arc::new(SystemClock),
+            classes: classes.clone(),
+            solitude: solitude.clone(),
+            changelog,
             runtime: tokio::runtime::Handle::current(),
         };
-        let tier = run_tier(process, name, tier, ports, classes.clone());
+        let tier = run_tier(process, name, tier, parts);
         running.push(async move {
             let result = tier.await;
             // One tier that ends must not leave a process that looks alive: the others end too, and a restart begins anew.
@@ -73,23 +82,76 @@ fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
     ))
 }
 
-async fn run_tier(
+/// What a tier's shards are made of.
+struct Parts {
+    publisher: Arc<dyn RecordPublisher>,
+    handlers: Vec<Arc<dyn HandlerPort>>,
+    classes: Arc<[Class]>,
+    solitude: Solitude,
+    changelog: (ChangelogPorts, ChangelogSettings),
+    runtime: tokio::runtime::Handle,
+}
+
+impl Parts {
+    /// The ports of one shard, whose changelog has a thread of its own: it waits for the disk.
+    fn ports(&self, name: &str) -> Ports {
+        let (ports, settings) = self.changelog.clone();
+        let (changelog, task) = Changelog::new(ports, settings);
+        let on = self.runtime.clone();
+        let thread = std::thread::Builder::new().name(format!("{name} marks"));
+        if let Err(error) = thread.spawn(move || on.block_on(task)) {
+            // Its partitions are never ready, which is told.
+            tracing::error!(%error, "a thread for the changelog can't be started");
+        }
+        Ports {
+            publisher: self.publisher.clone(),
+            marks: Arc::new(changelog),
+            handlers: self.handlers.clone(),
+            clock: Arc::new(SystemClock),
+            runtime: self.runtime.clone(),
+        }
+    }
+}
+
+/// How often it is asked where an idle changelog ends, since nothing else would show a deposed owner's marks.
+const IDLE_CHECK: Duration = Duration::from_secs(3);
+
+fn changelog(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-    ports: Ports,
-    classes: Arc<[Class]>,
-) -> Result<(), ServiceError> {
+    marks: Arc<Marks>,
+    opener: OpenerId,
+) -> Result<(ChangelogPorts, ChangelogSettings), ServiceError> {
+    let names = wiring::names(&process.config);
+    let reader = LogReader::new(&process.kafka)?;
+    let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
+    let ports = ChangelogPorts {
+        publisher: Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?),
+        table: marks,
+        reader: Arc::new(restorer),
+    };
+    let settings = ChangelogSettings {
+        opener,
+        window: u32::try_from(tier.window_records.get()).unwrap_or(u32::MAX),
+        topics: [(names.jobs(name.as_str()), names.marks(name.as_str()))].into_iter().collect(),
+        idle_check: IDLE_CHECK,
+    };
+    Ok((ports, settings))
+}
+
+async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts) -> Result<(), ServiceError> {
     let config = &process.config;
     let names = wiring::names(config);
     let shards = config.consume.shards.get();
     let shard = wiring::shard(config, tier.window_records.get(), wiring::bytes(tier.window_bytes));
     let settings = JobSettings {
         names: names.clone(),
-        classes,
+        classes: parts.classes.clone(),
         concurrency: tier.concurrency.get().div_ceil(shards),
         belief: wiring::ladder(config)?.belief(),
         parked: ParkedShare::half_of(&shard),
+        solitude: parts.solitude.clone(),
     };
     let member = Member {
         name: format!("worker {name}"),
@@ -103,7 +165,9 @@ async fn run_tier(
         settings: shard,
         shutdown_deadline: config.consume.shutdown_deadline,
     };
-    let make = move |wake: &tidegate_pipeline::Wake| JobStage::new(ports.clone(), settings.clone(), wake);
+    let name = name.to_string();
+    let make =
+        move |wake: &tidegate_pipeline::Wake| JobStage::new(parts.ports(&name), settings.clone(), wake);
     group::run(member, &process.kafka, make, (&process.health, &process.shutdown, &process.fatal)).await
 }
 
@@ -177,7 +241,7 @@ async fn open_marks(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-) -> Result<Option<Arc<dyn MarkStore>>, ServiceError> {
+) -> Result<Option<Arc<Marks>>, ServiceError> {
     let config = &process.config;
     let (kafka, topic) = (process.kafka.clone(), wiring::names(config).jobs(name.as_str()));
     let partitions = tier.partitions.get();

@@ -46,6 +46,12 @@ pub const AT_RISK: &str = "tidegate_at_risk_total";
 pub const PUBLISH_ERRORS: &str = "tidegate_publish_errors_total";
 /// How often another process's entries were found in a changelog of ours: a deposed owner's, as a rule.
 pub const FOREIGN_MARKS: &str = "tidegate_changelog_foreign_total";
+/// Marks that were read from changelogs into local copies.
+pub const RESTORED_MARKS: &str = "tidegate_restored_marks_total";
+/// Records of a changelog that a restore has still to read.
+pub const RESTORE_LEFT: &str = "tidegate_restore_records_left";
+/// How long the last restore of a partition took.
+pub const RESTORE_SECONDS: &str = "tidegate_restore_seconds";
 /// Batches of marks that could not be written and are tried again.
 pub const MARK_ERRORS: &str = "tidegate_mark_errors_total";
 /// Source events, by topic and fate (`forwarded`, `ignored`, `dead`).
@@ -91,6 +97,9 @@ pub fn describe() {
     describe_counter!(AT_RISK, "records of which only a stub was dead-lettered");
     describe_counter!(PUBLISH_ERRORS, "failed publishes, tried again");
     describe_counter!(FOREIGN_MARKS, "appends of other processes found in a changelog of ours");
+    describe_counter!(RESTORED_MARKS, "marks read from changelogs into local copies");
+    describe_gauge!(RESTORE_LEFT, "records of a changelog that a restore has still to read");
+    describe_gauge!(RESTORE_SECONDS, Unit::Seconds, "how long the last restore of a partition took");
     describe_counter!(MARK_ERRORS, "failed writes of marks, tried again");
     describe_counter!(EVENTS, "source events, by fate");
     describe_counter!(EVENT_JOBS, "jobs made from events, by class");

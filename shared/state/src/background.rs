@@ -1,6 +1,7 @@
-//! What takes too long for a shard's thread: opening partitions, and dealing with faults.
+//! What takes too long for a shard's thread: opening partitions, flushing, and dealing with faults.
 
 use std::io;
+use std::ops::ControlFlow;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -8,10 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use tidegate_pipeline::ports::{MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::changelog::{LocalCopy, LocalReady};
+use tidegate_pipeline::ports::{MarkStoreError, Ticket};
 use tidegate_pipeline::record::TopicPartition;
 use tidegate_pipeline::{Inbox, LogLimit};
-use tracing::error;
+use tracing::{error, warn};
 
 use crate::error::Fault;
 use crate::store::{Store, Treatment};
@@ -20,13 +22,16 @@ use crate::store::{Store, Treatment};
 const OPENERS: usize = 2;
 /// How long a full disk is left alone.
 const TREAT_AGAIN_AFTER: Duration = Duration::from_millis(500);
+/// How old marks get that are in memory only. The budget of the write buffers bounds how many they are, hence how many are read again
+/// after a crash; this bounds how far back in the changelog an idle partition's lie, far below its retention.
+pub(crate) const FLUSH_EVERY: Duration = Duration::from_secs(300);
 
 /// A partition that is to be opened, and who asked.
 pub(crate) struct Opening {
     pub(crate) at: TopicPartition,
     pub(crate) number: u64,
     pub(crate) ticket: Ticket,
-    pub(crate) inbox: Arc<Inbox<MarksReady>>,
+    pub(crate) inbox: Arc<Inbox<LocalReady>>,
 }
 
 /// What the thread that deals with faults is told.
@@ -44,6 +49,7 @@ pub(crate) fn start(
     store: &Arc<Store>,
     openings: Receiver<Opening>,
     troubles: Receiver<Trouble>,
+    flush_every: Duration,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let openings = Arc::new(Mutex::new(openings));
     let mut threads = Vec::with_capacity(OPENERS + 1);
@@ -53,8 +59,11 @@ pub(crate) fn start(
         threads.push(thread::Builder::new().name(format!("marks-open-{n}")).spawn(open)?);
     }
     let store = Arc::clone(store);
-    threads
-        .push(thread::Builder::new().name("marks-heal".to_owned()).spawn(move || heal(&store, &troubles))?);
+    threads.push(
+        thread::Builder::new()
+            .name("marks-heal".to_owned())
+            .spawn(move || heal(&store, &troubles, flush_every))?,
+    );
     Ok(threads)
 }
 
@@ -62,7 +71,7 @@ pub(crate) fn start(
 /// The partition is in trouble then, and its owner asks again; until an opening ends well, no look-up is answered.
 fn open(
     openings: &Mutex<Receiver<Opening>>,
-    finish: impl Fn(&TopicPartition, u64) -> Result<(), MarkStoreError>,
+    finish: impl Fn(&TopicPartition, u64) -> Result<LocalCopy, MarkStoreError>,
 ) {
     loop {
         let next = openings.lock().recv();
@@ -83,22 +92,42 @@ fn panicked(at: &TopicPartition) -> MarkStoreError {
     )
 }
 
-fn heal(store: &Store, troubles: &Receiver<Trouble>) {
-    while let Ok(Trouble::Fault { number, fault }) = troubles.recv() {
-        let mut treatment = treated(|| store.treat(number, fault));
-        while !matches!(treatment, Treatment::Done) {
-            let again_at = Instant::now() + TREAT_AGAIN_AFTER;
-            // The same trouble, told once more by others, neither hastens nor delays anything.
-            loop {
-                match troubles.recv_timeout(again_at.saturating_duration_since(Instant::now())) {
-                    Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                    Ok(Trouble::Fault { .. }) => {}
-                    Err(RecvTimeoutError::Timeout) => break,
+fn heal(store: &Store, troubles: &Receiver<Trouble>, flush_every: Duration) {
+    let mut flush_at = Instant::now() + flush_every;
+    loop {
+        match troubles.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
+            Ok(Trouble::Fault { number, fault }) => {
+                if treat(store, troubles, number, fault).is_break() {
+                    return;
                 }
             }
-            treatment = treated(|| store.treat_again(treatment));
+            Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(error) = store.flush() {
+                    warn!(%error, "marks could not be flushed: a crash now would have more of them read again");
+                }
+                flush_at = Instant::now() + flush_every;
+            }
         }
     }
+}
+
+/// Deals with one fault until it is healed, or the store is to stop.
+fn treat(store: &Store, troubles: &Receiver<Trouble>, number: u64, fault: Fault) -> ControlFlow<()> {
+    let mut treatment = treated(|| store.treat(number, fault));
+    while !matches!(treatment, Treatment::Done) {
+        let again_at = Instant::now() + TREAT_AGAIN_AFTER;
+        // The same trouble, told once more by others, neither hastens nor delays anything.
+        loop {
+            match troubles.recv_timeout(again_at.saturating_duration_since(Instant::now())) {
+                Ok(Trouble::Stop) | Err(RecvTimeoutError::Disconnected) => return ControlFlow::Break(()),
+                Ok(Trouble::Fault { .. }) => {}
+                Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+        treatment = treated(|| store.treat_again(treatment));
+    }
+    ControlFlow::Continue(())
 }
 
 /// A panic must not end the thread: nobody else opens a database again that failed, and without one nothing settles.
@@ -110,46 +139,4 @@ fn treated(treat: impl FnOnce() -> Treatment) -> Treatment {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::cell::Cell;
-    use std::sync::mpsc;
-
-    use tidegate_domain::{Partition, Topic};
-    use tidegate_pipeline::Wake;
-
-    use super::*;
-
-    #[test]
-    fn an_opening_that_panics_is_answered_as_a_failure_and_the_next_one_is_served() {
-        let inbox = Inbox::new(Wake::default());
-        let (sender, openings) = mpsc::channel();
-        let at = TopicPartition { topic: Topic::new("jobs"), partition: Partition(0) };
-        for number in 1..=3 {
-            let (at, inbox) = (at.clone(), inbox.clone());
-            sender.send(Opening { at, number, ticket: Ticket(number), inbox }).unwrap();
-        }
-        drop(sender);
-        let calls = Cell::new(0);
-        open(&Mutex::new(openings), |_, number| {
-            calls.set(calls.get() + 1);
-            assert!(number == 3, "openings 1 and 2 panic");
-            Ok(())
-        });
-        let mut answers = Vec::new();
-        inbox.take(&mut answers);
-        assert_eq!((calls.get(), answers.len()), (3, 3));
-        for (answer, number) in answers.iter().zip(1..) {
-            assert_eq!(answer.0, Ticket(number));
-            match &answer.1 {
-                Ok(()) => assert_eq!(number, 3),
-                Err(error) => assert!(number < 3 && error.to_string().contains("panicked"), "{error}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_treatment_that_panics_is_one_that_must_be_tried_again() {
-        assert!(matches!(treated(|| panic!("a bug")), Treatment::Open));
-        assert!(matches!(treated(|| Treatment::Done), Treatment::Done));
-    }
-}
+mod tests;

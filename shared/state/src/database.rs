@@ -1,17 +1,20 @@
 //! RocksDB with a column family per partition. The only file that reads and writes it.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rocksdb::{
     BottommostLevelCompaction, BoundColumnFamily, ColumnFamilyDescriptor, CompactOptions, DBPinnableSlice,
-    DBWithThreadMode, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
+    DBWithThreadMode, IngestExternalFileOptions, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
 };
 use tidegate_domain::{CommitPosition, IdempotencyKey, UnixMillis};
+use tidegate_pipeline::changelog::{LocalCopy, Opener};
 use tidegate_pipeline::ports::MarkEntry;
+use tracing::warn;
 
-use crate::entry::{self, NEWEST_KEY, POSITION_KEY, Stored};
+use crate::entry::{self, NEWEST_KEY, OPENER_KEY, POSITION_KEY, Row, Stored};
 use crate::error::Fault;
 use crate::expiry::BrokerTime;
 use crate::options::{self, Tuning};
@@ -24,17 +27,34 @@ const DEFAULT_FAMILY: &str = rocksdb::DEFAULT_COLUMN_FAMILY_NAME;
 pub(crate) struct Database {
     rocks: Rocks,
     writes: WriteOptions,
-    creation: Mutex<()>,
+    /// The names of all column families. Held while one is made or dropped.
+    families: Mutex<BTreeSet<String>>,
     pub(crate) number: u64,
 }
 
 /// What is applied to a partition as a whole.
 pub(crate) struct Batch<'a> {
     pub(crate) entries: &'a [MarkEntry],
-    /// When the marks were appended: the newest time that the partition has seen.
-    pub(crate) at: UnixMillis,
-    /// Up to where the changelog is applied with this batch.
-    pub(crate) position: Option<CommitPosition>,
+    pub(crate) progress: Progress,
+}
+
+/// How far a partition is with what is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// The partition's time: marks are remembered from now on.
+    pub(crate) now: UnixMillis,
+    /// Up to where the changelog is applied.
+    pub(crate) position: CommitPosition,
+    /// Who opened the partition last, as of the position.
+    pub(crate) opener: Option<Opener>,
+}
+
+impl Progress {
+    fn put(&self, family: &Arc<BoundColumnFamily<'_>>, writes: &mut WriteBatch) {
+        writes.put_cf(family, NEWEST_KEY, entry::encode_time(self.now));
+        writes.put_cf(family, POSITION_KEY, entry::encode_position(self.position));
+        writes.put_cf(family, OPENER_KEY, entry::encode_opener(self.opener));
+    }
 }
 
 impl Database {
@@ -47,19 +67,25 @@ impl Database {
     ) -> Result<Self, Fault> {
         let options = tuning.database();
         let families = families_in(path, &options)?;
-        let descriptors = families.into_iter().map(|name| {
-            let options = tuning.family(time_of(&name));
+        let descriptors = families.iter().map(|name| {
+            let options = tuning.family(time_of(name));
             ColumnFamilyDescriptor::new(name, options)
         });
         let rocks = Rocks::open_cf_descriptors(&options, path, descriptors)?;
-        Ok(Self { rocks, writes: options::writes(), creation: Mutex::new(()), number })
+        Ok(Self { rocks, writes: options::writes(), families: Mutex::new(families), number })
+    }
+
+    /// This one, if it is the one of that number.
+    pub(crate) fn numbered(&self, number: u64) -> Result<&Self, Fault> {
+        if self.number == number { Ok(self) } else { Err(Fault::NotThere) }
     }
 
     /// Makes a column family that is missing.
     pub(crate) fn ensure_family(&self, name: &str, tuning: &Tuning, time: BrokerTime) -> Result<(), Fault> {
-        let _one_at_a_time = self.creation.lock();
+        let mut families = self.families.lock();
         if self.rocks.cf_handle(name).is_none() {
             self.rocks.create_cf(name, &tuning.family(time))?;
+            families.insert(name.to_owned());
         }
         Ok(())
     }
@@ -69,7 +95,7 @@ impl Database {
     }
 
     fn family(&self, name: &str) -> Result<Arc<BoundColumnFamily<'_>>, Fault> {
-        self.rocks.cf_handle(name).ok_or_else(|| Fault::Other(format!("there is no column family {name}")))
+        self.rocks.cf_handle(name).ok_or(Fault::NotThere)
     }
 
     /// Joins marks into what is stored, all or none.
@@ -79,14 +105,55 @@ impl Database {
         let mut value = Vec::with_capacity(64);
         for &MarkEntry { key: IdempotencyKey(key), mark } in batch.entries {
             value.clear();
-            Stored { mark, at: batch.at }.encode(&mut value);
+            Stored { mark, at: batch.progress.now }.encode(&mut value);
             writes.merge_cf(&family, key, &value);
         }
-        writes.put_cf(&family, NEWEST_KEY, entry::encode_time(batch.at));
-        if let Some(position) = batch.position {
-            writes.put_cf(&family, POSITION_KEY, entry::encode_position(position));
+        batch.progress.put(&family, &mut writes);
+        Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    /// Empties a column family: what it holds is gone with the next step of the database's manifest, which is durable at once, so
+    /// that no position is ever found beside less than it claims.
+    pub(crate) fn empty_family(&self, name: &str, tuning: &Tuning, time: BrokerTime) -> Result<(), Fault> {
+        let mut families = self.families.lock();
+        if families.remove(name) {
+            self.rocks.drop_cf(name)?;
+        }
+        self.rocks.create_cf(name, &tuning.family(time))?;
+        families.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// Joins marks into what is stored, and moves no position.
+    pub(crate) fn join(&self, family: &str, rows: &[Row]) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        let mut writes = WriteBatch::with_capacity_bytes(rows.len() * 64);
+        let mut value = Vec::with_capacity(64);
+        for Row { key: IdempotencyKey(key), stored } in rows {
+            value.clear();
+            stored.encode(&mut value);
+            writes.merge_cf(&family, key, &value);
         }
         Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    /// Joins the marks of a file that was written for it. The file is moved, and durable when this returns.
+    pub(crate) fn ingest(&self, family: &str, file: &Path) -> Result<(), Fault> {
+        let mut options = IngestExternalFileOptions::default();
+        options.set_move_files(true);
+        Ok(self.rocks.ingest_external_file_cf_opts(&self.family(family)?, &options, vec![file])?)
+    }
+
+    /// Stores how far a partition is, once all of it is stored.
+    pub(crate) fn conclude(&self, family: &str, progress: &Progress) -> Result<(), Fault> {
+        let family = self.family(family)?;
+        let mut writes = WriteBatch::default();
+        progress.put(&family, &mut writes);
+        Ok(self.rocks.write_opt(writes, &self.writes)?)
+    }
+
+    pub(crate) fn flush_family(&self, family: &str) -> Result<(), Fault> {
+        Ok(self.rocks.flush_cf(&self.family(family)?)?)
     }
 
     /// What is stored of each key, expired or not. The keys must be sorted.
@@ -114,8 +181,13 @@ impl Database {
         self.reserved(family, NEWEST_KEY, entry::decode_time)
     }
 
-    pub(crate) fn position(&self, family: &str) -> Result<Option<CommitPosition>, Fault> {
-        self.reserved(family, POSITION_KEY, entry::decode_position)
+    /// How far the copy goes. Without a position there is none, whatever else is stored.
+    pub(crate) fn copy(&self, family: &str) -> Result<LocalCopy, Fault> {
+        let Some(position) = self.reserved(family, POSITION_KEY, entry::decode_position)? else {
+            return Ok(LocalCopy::default());
+        };
+        let opener = self.reserved(family, OPENER_KEY, entry::decode_opener)?.flatten();
+        Ok(LocalCopy { position: Some(position), opener })
     }
 
     fn reserved<T>(
@@ -170,6 +242,18 @@ impl Database {
         Ok((keys, files + property(rocksdb::properties::CUR_SIZE_ALL_MEM_TABLES)?))
     }
 
+    /// Writes to files what is in memory only, of all column families.
+    pub(crate) fn flush(&self) -> Result<(), Fault> {
+        let families = self.families.lock().clone();
+        let flush = |name: &String| match self.rocks.cf_handle(name) {
+            Some(family) => self.rocks.flush_cf(&family),
+            None => Ok(()),
+        };
+        // All are tried, whatever becomes of the first.
+        let outcomes: Vec<_> = families.iter().map(flush).collect();
+        Ok(outcomes.into_iter().collect::<Result<(), _>>()?)
+    }
+
     /// Rewrites a column family, so that what is expired leaves the disk. Twice: what the first pass had to merge, only the
     /// second may drop.
     pub(crate) fn compact(&self, family: &str) -> Result<(), Fault> {
@@ -181,6 +265,15 @@ impl Database {
             self.rocks.compact_range_cf_opt(&family, None::<&[u8]>, None::<&[u8]>, &options);
         }
         Ok(())
+    }
+}
+
+impl Drop for Database {
+    /// Nothing but the write buffers knows what is not in files yet.
+    fn drop(&mut self) {
+        if let Err(fault) = self.flush() {
+            warn!(error = %fault, "the last marks were not written to the disk: they will be read from the changelog again");
+        }
     }
 }
 
@@ -196,9 +289,9 @@ fn unreadable(key: &IdempotencyKey, error: tidegate_domain::mark::MarkFormatErro
 }
 
 /// The column families that a database has.
-fn families_in(path: &Path, options: &rocksdb::Options) -> Result<Vec<String>, Fault> {
+fn families_in(path: &Path, options: &rocksdb::Options) -> Result<BTreeSet<String>, Fault> {
     if path.join("CURRENT").exists() {
-        return Ok(Rocks::list_cf(options, path)?);
+        return Ok(Rocks::list_cf(options, path)?.into_iter().collect());
     }
     // RocksDB would take the directory for a new one, and delete the data files that it does not know.
     let data = |name: &std::ffi::OsStr| {
@@ -208,6 +301,6 @@ fn families_in(path: &Path, options: &rocksdb::Options) -> Result<Vec<String>, F
     let left = std::fs::read_dir(path).map(|dir| dir.flatten().any(|file| data(&file.file_name())));
     match left {
         Ok(true) => Err(Fault::Corrupt("the file CURRENT is missing beside data files".to_owned())),
-        _ => Ok(vec![DEFAULT_FAMILY.to_owned()]),
+        _ => Ok(BTreeSet::from([DEFAULT_FAMILY.to_owned()])),
     }
 }

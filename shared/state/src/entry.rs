@@ -1,14 +1,20 @@
-//! What is stored: the mark and the time of its append under the key, and two reserved keys beside them.
+//! What is stored: the mark and the time of its append under the key, and three reserved keys beside them.
 
 use rocksdb::MergeOperands;
 use tidegate_domain::mark::MarkFormatError;
 use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_pipeline::changelog::{Opener, OpenerId};
 
 /// Up to where the changelog is applied. Reserved keys are told from marks by their length.
 pub(crate) const POSITION_KEY: &[u8] = b"~position";
-/// The newest append time that the partition has seen.
+/// The partition's time: the newest append time that it believed.
 pub(crate) const NEWEST_KEY: &[u8] = b"~newest";
 
+/// Who opened the partition last, as of the position.
+pub(crate) const OPENER_KEY: &[u8] = b"~opener";
+
+const OPENER_VERSION: u8 = 1;
+const OPENER_LEN: usize = 25;
 const TIME_LEN: usize = 6;
 const LAST_TIME: i64 = (1 << (8 * TIME_LEN)) - 1;
 
@@ -17,6 +23,13 @@ const LAST_TIME: i64 = (1 << (8 * TIME_LEN)) - 1;
 pub(crate) struct Stored {
     pub(crate) mark: Mark,
     pub(crate) at: UnixMillis,
+}
+
+/// What is stored of a key, before it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) key: IdempotencyKey,
+    pub(crate) stored: Stored,
 }
 
 /// The nearest time that can be stored: from 1970 to the year 10889.
@@ -36,7 +49,7 @@ impl Stored {
         Ok(Self { mark: Mark::decode(mark)?, at: time_of(time) })
     }
 
-    fn join(self, other: Self) -> Self {
+    pub(crate) fn join(self, other: Self) -> Self {
         Self { mark: self.mark.join(other.mark), at: UnixMillis(self.at.0.max(other.at.0)) }
     }
 }
@@ -65,6 +78,37 @@ pub(crate) fn encode_position(position: CommitPosition) -> [u8; 8] {
 
 pub(crate) fn decode_position(bytes: &[u8]) -> Option<CommitPosition> {
     bytes.try_into().ok().map(i64::from_be_bytes).map(CommitPosition)
+}
+
+/// A version, and nothing more where nobody opened it yet.
+pub(crate) fn encode_opener(opener: Option<Opener>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + OPENER_LEN);
+    out.push(OPENER_VERSION);
+    if let Some(Opener { id: OpenerId(id), window, closed, suspects }) = opener {
+        out.extend_from_slice(&id);
+        out.extend_from_slice(&window.to_be_bytes());
+        out.push(u8::from(closed));
+        out.extend_from_slice(&suspects.to_be_bytes());
+    }
+    out
+}
+
+#[expect(clippy::option_option, reason = "nobody is not the same as unreadable")]
+pub(crate) fn decode_opener(bytes: &[u8]) -> Option<Option<Opener>> {
+    let (&OPENER_VERSION, rest) = bytes.split_first()? else { return None };
+    if rest.is_empty() {
+        return Some(None);
+    }
+    let rest = <&[u8; OPENER_LEN]>::try_from(rest).ok()?;
+    let (id, rest) = rest.split_first_chunk()?;
+    let (window, rest) = rest.split_first_chunk()?;
+    let (&closed @ (0 | 1), rest) = rest.split_first()? else { return None };
+    Some(Some(Opener {
+        id: OpenerId(*id),
+        window: u32::from_be_bytes(*window),
+        closed: closed == 1,
+        suspects: u32::from_be_bytes(rest.try_into().ok()?),
+    }))
 }
 
 /// The key of a mark; `None` where `key` is a reserved one.

@@ -68,11 +68,13 @@ impl OpenError {
 
     pub(crate) fn of_fault(path: &Path, fault: Fault) -> Self {
         let path = path.to_owned();
+        let missing = fault.to_string();
         match fault {
             Fault::InUse(_) => Self::InUse(path),
             Fault::Denied(reason) => Self::Denied { path, reason },
             Fault::NoSpace(reason) => Self::NoSpace { path, reason },
             Fault::Corrupt(reason) | Fault::Other(reason) => Self::Failed { path, reason },
+            Fault::NotThere => Self::Failed { path, reason: missing },
         }
     }
 }
@@ -89,6 +91,9 @@ pub(crate) enum Fault {
     Denied(String),
     #[error("another process uses the state: {0}")]
     InUse(String),
+    /// The partition is not in this database: it was opened in an earlier one, or its column family is gone.
+    #[error("the partition is not there")]
+    NotThere,
     #[error("{0}")]
     Other(String),
 }

@@ -76,19 +76,19 @@ impl KeyFilter {
             || self.generations.iter().rev().any(|generation| generation.bloom.contains_hash(hash))
     }
 
-    /// Inserts a key that is appended now; `at` does not go back.
-    pub(crate) fn insert(&mut self, key: &IdempotencyKey, at: UnixMillis) {
+    /// Inserts a key that is appended now; `now` does not go back.
+    pub(crate) fn insert(&mut self, key: &IdempotencyKey, now: UnixMillis) {
         if let Some(last) = self.generations.last() {
             let full = last.keys >= last.capacity;
-            let old = last.keys > 0 && at.since(last.oldest) > self.retention.0 / 4;
+            let old = last.keys > 0 && now.since(last.oldest) > self.retention.0 / 4;
             if full || old {
                 let next = if full { last.capacity.saturating_mul(2) } else { last.keys.next_power_of_two() };
                 let retention = self.retention;
-                self.generations.retain(|generation| !retention.is_over(generation.newest, at));
+                self.generations.retain(|generation| !retention.is_over(generation.newest, now));
                 self.grow(next);
             }
         }
-        self.put(key, at);
+        self.put(key, now);
     }
 
     /// Inserts a key that was found in the database, in the order of keys.

@@ -46,6 +46,16 @@ impl Home {
         self.dir.join("db")
     }
 
+    /// Where files are written that the database is to take over. Empty after this.
+    pub(crate) fn make_room_for_restores(&self) -> io::Result<()> {
+        let dir = restores(&self.dir);
+        match fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::create_dir(dir)
+    }
+
     fn judge(&self) -> Result<Result<(), Distrust>, OpenError> {
         let failed = |error: io::Error| OpenError::of_io(&self.dir, &error);
         let known = match provenance::read(&self.dir).map_err(failed)? {
@@ -98,6 +108,11 @@ impl Home {
         let removed = fs::remove_file(&probe);
         outcome.and(removed)
     }
+}
+
+/// Where restores write their files: on the database's own disk, so that they are moved and not copied.
+pub(crate) fn restores(dir: &Path) -> PathBuf {
+    dir.join("restores")
 }
 
 fn lock(dir: &Path) -> Result<File, OpenError> {

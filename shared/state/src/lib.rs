@@ -23,11 +23,14 @@ mod marks;
 mod options;
 mod partition;
 mod provenance;
+mod restore;
+mod runs;
 mod settings;
 mod store;
 
 pub use error::OpenError;
 pub use marks::Marks;
 pub use provenance::{Provenance, TopicIdentity};
+pub use restore::Restoring;
 pub use settings::{MemoryBudgets, Settings};
 pub use store::PartitionSize;

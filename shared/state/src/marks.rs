@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
 use tidegate_pipeline::Inbox;
-use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use tidegate_pipeline::changelog::{LocalReady, MarkTable, Stretch};
+use tidegate_pipeline::ports::{MarkStoreError, Ticket};
 use tidegate_pipeline::record::TopicPartition;
 
-use crate::background::{self, Opening};
+use crate::background::{self, FLUSH_EVERY, Opening};
 use crate::error::OpenError;
+use crate::restore::Restoring;
 use crate::settings::Settings;
-use crate::store::{PartitionSize, Store};
+use crate::store::{PartitionSize, Refill, Store};
 
 /// Marks on this machine's disk. Dropping it closes the database, and waits for what runs in the background.
 pub struct Marks {
@@ -31,28 +33,29 @@ impl Marks {
         let (troubles, heard) = mpsc::channel();
         let (openings, asked) = mpsc::channel();
         let store = Arc::new(Store::open(settings, troubles)?);
-        let threads = background::start(&store, asked, heard).map_err(|error| {
+        let threads = background::start(&store, asked, heard, FLUSH_EVERY).map_err(|error| {
             store.stop();
             OpenError::of_io(&dir, &error)
         })?;
         Ok(Self { store, openings: Some(openings), threads })
     }
 
-    /// Joins marks into what is remembered, all or none, in the order of the calls. `position` is up to where the changelog is
-    /// applied with them: it is stored with them, or they are not.
-    pub fn apply(
-        &self,
-        partition: &TopicPartition,
-        entries: &[MarkEntry],
-        append_time: UnixMillis,
-        position: Option<CommitPosition>,
-    ) -> Result<(), MarkStoreError> {
-        self.store.apply(partition, entries, append_time, position)
+    /// Begins to restore an open partition from its changelog. From scratch, what is there is removed first, and the partition answers
+    /// no look-up until it is restored; else marks are added to what is there. Blocks for some milliseconds.
+    ///
+    /// # Errors
+    /// [`MarkStoreError::NotOpen`]: the partition must be opened first. [`MarkStoreError::Write`]: it could not be emptied.
+    pub fn restore(&self, at: &TopicPartition, from_scratch: bool) -> Result<Restoring, MarkStoreError> {
+        Ok(Restoring::new(Refill::begin(&self.store, at, from_scratch)?))
     }
 
-    /// Up to where the changelog is applied: the last position that was stored.
-    pub fn position(&self, partition: &TopicPartition) -> Result<Option<CommitPosition>, MarkStoreError> {
-        self.store.position(partition)
+    /// Writes to files what is in memory only, of all partitions. It happens by itself: every few minutes, when there is much of it,
+    /// and when this is dropped.
+    ///
+    /// # Errors
+    /// [`MarkStoreError::Write`]: the disk is full, or fails.
+    pub fn flush(&self) -> Result<(), MarkStoreError> {
+        self.store.flush()
     }
 
     /// What is stored of one key, and the time of its last append; expired or not, and whether or not the partition is open.
@@ -75,10 +78,10 @@ impl Marks {
     }
 }
 
-impl MarkStore for Marks {
-    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
+impl MarkTable for Marks {
+    fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<LocalReady>>) {
         let Some(number) = self.store.begin_opening(partition) else {
-            inbox.push((ticket, Ok(())));
+            inbox.push((ticket, self.store.copy(partition)));
             return;
         };
         let opening = Opening { at: partition.clone(), number, ticket, inbox: Arc::clone(inbox) };
@@ -96,15 +99,8 @@ impl MarkStore for Marks {
         self.store.look_up(partition, keys, found)
     }
 
-    fn append(
-        &self,
-        partition: &TopicPartition,
-        entries: &[MarkEntry],
-        append_time: UnixMillis,
-        ticket: Ticket,
-        inbox: &Arc<Inbox<MarksReady>>,
-    ) {
-        inbox.push((ticket, self.store.apply(partition, entries, append_time, None)));
+    fn apply(&self, partition: &TopicPartition, stretch: &Stretch<'_>) -> Result<(), MarkStoreError> {
+        self.store.apply(partition, stretch)
     }
 
     fn close(&self, partition: &TopicPartition) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, DataBlockIndexType, LogLevel, Options,
-    WriteBufferManager, WriteOptions,
+    BlockBasedOptions, Cache, DBCompressionType, DataBlockIndexType, LogLevel, Options, WriteBufferManager,
+    WriteOptions,
 };
 
 use crate::entry;
@@ -19,7 +19,6 @@ const OPEN_FILES: i32 = 256;
 pub(crate) struct Tuning {
     cache: Cache,
     write_buffers: WriteBufferManager,
-    max_wal: u64,
     pub(crate) retention: Retention,
 }
 
@@ -30,8 +29,7 @@ impl Tuning {
         // Stalls would stop a shard's thread; past the budget the largest buffer is flushed instead.
         let write_buffers =
             WriteBufferManager::new_write_buffer_manager_with_cache(buffers, false, cache.clone());
-        // An idle partition pins old log files: at this size it is flushed. It bounds the replay at start, too.
-        Self { cache, write_buffers, max_wal: 2 * buffers as u64, retention }
+        Self { cache, write_buffers, retention }
     }
 
     pub(crate) fn database(&self) -> Options {
@@ -41,12 +39,7 @@ impl Tuning {
         options.set_max_open_files(OPEN_FILES);
         options.set_max_background_jobs(2);
         options.set_write_buffer_manager(&self.write_buffers);
-        options.set_max_total_wal_size(self.max_wal);
-        // A killed process leaves half a record at the end, which was not answered: it is cut off. Anything else that is wrong
-        // with the log makes the state corrupt; the default would silently drop what follows.
-        options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
         options.set_bytes_per_sync(MIB as u64);
-        options.set_wal_bytes_per_sync(MIB as u64);
         options.set_skip_stats_update_on_db_open(true);
         options.set_stats_dump_period_sec(0);
         options.set_stats_persist_period_sec(0);
@@ -60,11 +53,17 @@ impl Tuning {
     pub(crate) fn family(&self, time: BrokerTime) -> Options {
         let mut options = Options::default();
         options.set_merge_operator_associative(c"tidegate.join-marks", entry::join_values);
-        options.set_compaction_filter_factory(ForgetExpired { retention: self.retention, time });
+        options.set_compaction_filter_factory(ForgetExpired { time });
         options.set_write_buffer_size(WRITE_BUFFER);
         options.set_max_write_buffer_number(3);
         options.set_memtable_whole_key_filtering(true);
         options.set_memtable_prefix_bloom_ratio(0.02);
+        // What is written at once is bounded by the shards; a restore may pile up files faster than they are compacted. A stall
+        // would hold up who settles, and files that wait cost a look-up a few bloom filters.
+        options.set_level_zero_slowdown_writes_trigger(i32::MAX);
+        options.set_level_zero_stop_writes_trigger(i32::MAX);
+        options.set_soft_pending_compaction_bytes_limit(0);
+        options.set_hard_pending_compaction_bytes_limit(0);
         options.set_target_file_size_base(16 * MIB as u64);
         options.set_max_bytes_for_level_base(64 * MIB as u64);
         options.set_level_compaction_dynamic_level_bytes(true);
@@ -96,11 +95,17 @@ fn rewrite_after(Retention(retention): Retention) -> u64 {
     (retention / 4).clamp(Duration::from_secs(600), Duration::from_secs(7 * 86_400)).as_secs()
 }
 
-/// Answered when the log has it: the system writes it to the disk though the process be killed. Once a changelog is the truth,
-/// this is the one place that turns the log off: marks and position are in one column family, so they are flushed together.
+/// Without RocksDB's own log, because the changelog is the truth: what write buffers hold is lost with the process, and read from
+/// the changelog again.
+///
+/// What is found after a crash is a prefix of the changelog, with exactly its position. A batch goes to one column family, whose
+/// write buffer is only ever exchanged between two batches, never within one; the exchanged ones become files in their order. So
+/// what is in files is a prefix of the batches, each of them whole and with its own position.
+///
+/// How much is lost: no more than the budget of the write buffers, and nothing older than the last regular flush.
 pub(crate) fn writes() -> WriteOptions {
     let mut options = WriteOptions::default();
     options.set_sync(false);
-    options.disable_wal(false);
+    options.disable_wal(true);
     options
 }

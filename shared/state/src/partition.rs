@@ -1,6 +1,6 @@
 //! One open partition: its filter, its time, and the name of its column family.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_domain::IdempotencyKey;
@@ -19,20 +19,26 @@ pub(crate) fn family_of(at: &TopicPartition) -> String {
 }
 
 pub(crate) struct OpenPartition {
+    /// The database that it was opened in. In a later one it must be opened again.
+    pub(crate) database: u64,
     pub(crate) family: String,
     pub(crate) time: BrokerTime,
     pub(crate) filter: Mutex<KeyFilter>,
     pub(crate) metrics: PartitionMetrics,
+    /// It was emptied, and is not restored yet: nothing can be said of any key.
+    pub(crate) emptied: AtomicBool,
     appends: AtomicU32,
 }
 
 impl OpenPartition {
-    pub(crate) fn new(at: &TopicPartition, time: BrokerTime, filter: KeyFilter) -> Self {
+    pub(crate) fn new(at: &TopicPartition, database: u64, time: BrokerTime, filter: KeyFilter) -> Self {
         Self {
+            database,
             family: family_of(at),
             time,
             filter: Mutex::new(filter),
             metrics: PartitionMetrics::new(at),
+            emptied: AtomicBool::new(false),
             appends: AtomicU32::new(0),
         }
     }

@@ -5,14 +5,16 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
+use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
-use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
+use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+use tidegate_pipeline::changelog::{LocalCopy, Stretch};
+use tidegate_pipeline::ports::MarkStoreError;
 use tidegate_pipeline::record::TopicPartition;
 
 use crate::background::Trouble;
-use crate::database::{Batch, Database};
+use crate::database::{Batch, Database, Progress};
 use crate::entry::{self, Stored};
 use crate::error::{Fault, OpenError};
 use crate::events::StoreMetrics;
@@ -24,6 +26,9 @@ use crate::partition::{OpenPartition, family_of};
 use crate::settings::Settings;
 
 mod heal;
+mod refill;
+
+pub(crate) use refill::Refill;
 
 /// Keys that are read at once when a filter is built, so that a database that must be closed is not held for long.
 const SCAN: usize = 50_000;
@@ -31,10 +36,34 @@ const SCAN: usize = 50_000;
 const ROOM: usize = 4 << 20;
 const OPENING_AGAIN: &str = "the local state is being opened again after a fault; try again";
 
+/// What a column family has for itself, however often the database is opened again.
+#[derive(Clone)]
+pub(crate) struct Family {
+    pub(crate) time: BrokerTime,
+    /// The number of the latest restore. Locked while one changes what is stored: an older one then changes nothing.
+    pub(crate) restore: Arc<Mutex<u64>>,
+}
+
 enum Slot {
     /// Being made ready, by the opening of this number.
     Opening(u64),
     Open(Arc<OpenPartition>),
+}
+
+/// What a fault is called to the caller, and whether it makes the store ill: any that stops writing does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+impl Access {
+    fn error(self, why: String) -> MarkStoreError {
+        match self {
+            Self::Read => MarkStoreError::Read(why),
+            Self::Write => MarkStoreError::Write(why),
+        }
+    }
 }
 
 /// What is left to do about a fault.
@@ -65,7 +94,8 @@ pub(crate) struct Store {
     /// Or why there is none. Who finds it locked for writing does not wait: a shard must go on.
     database: RwLock<Result<Database, String>>,
     databases: AtomicU64,
-    times: Mutex<HashMap<String, BrokerTime>>,
+    /// What lasts over databases, by column family.
+    families: Mutex<HashMap<String, Family>>,
     slots: RwLock<HashMap<TopicPartition, Slot>>,
     openings: AtomicU64,
     troubles: Sender<Trouble>,
@@ -83,7 +113,7 @@ impl Store {
             home: Mutex::new(home),
             database: RwLock::new(Err("it was not opened yet".to_owned())),
             databases: AtomicU64::new(0),
-            times: Mutex::default(),
+            families: Mutex::default(),
             slots: RwLock::default(),
             openings: AtomicU64::new(0),
             troubles,
@@ -107,8 +137,12 @@ impl Store {
         Some(opening)
     }
 
-    /// Makes a partition ready. Takes as long as it takes to read its keys.
-    pub(crate) fn finish_opening(&self, at: &TopicPartition, opening: u64) -> Result<(), MarkStoreError> {
+    /// Makes a partition ready, and says how far its copy goes. Takes as long as it takes to read its keys.
+    pub(crate) fn finish_opening(
+        &self,
+        at: &TopicPartition,
+        opening: u64,
+    ) -> Result<LocalCopy, MarkStoreError> {
         let prepared = self.prepare(at);
         let mut slots = self.slots.write();
         match slots.get(at) {
@@ -117,9 +151,9 @@ impl Store {
             _ => return Err(MarkStoreError::NotOpen(at.clone())),
         }
         match prepared {
-            Ok(partition) => {
+            Ok((partition, copy)) => {
                 slots.insert(at.clone(), Slot::Open(Arc::new(partition)));
-                Ok(())
+                Ok(copy)
             }
             Err(error) => {
                 slots.remove(at);
@@ -128,32 +162,38 @@ impl Store {
         }
     }
 
-    fn prepare(&self, at: &TopicPartition) -> Result<OpenPartition, MarkStoreError> {
+    fn prepare(&self, at: &TopicPartition) -> Result<(OpenPartition, LocalCopy), MarkStoreError> {
         if !self.settings.provenance.topics.contains_key(&at.topic) {
             let reason = format!("topic {} has no identity in the store's settings: add it", at.topic);
             return Err(MarkStoreError::Read(reason));
         }
         let family = family_of(at);
         let time = self.time_of(&family);
-        self.writing(|database| database.ensure_family(&family, &self.tuning, time.clone()))?;
-        let (newest, (keys, _)) =
-            self.reading(|database| Ok((database.newest(&family)?, database.size(&family)?)))?;
+        let number = self.with_database(at, Access::Write, |database| {
+            database.ensure_family(&family, &self.tuning, time.clone())?;
+            Ok(database.number)
+        })?;
+        let (newest, copy, (keys, _)) = self.with_database(at, Access::Read, |database| {
+            let database = database.numbered(number)?;
+            Ok((database.newest(&family)?, database.copy(&family)?, database.size(&family)?))
+        })?;
         if let Some(newest) = newest {
-            time.advance(newest);
+            time.resume(newest, Instant::now());
         }
-        let filter = self.build_filter(&family, &time, usize::try_from(keys).unwrap_or(usize::MAX))?;
-        let partition = OpenPartition::new(at, time, filter);
-        self.measure(&partition);
-        Ok(partition)
+        let expected = usize::try_from(keys).unwrap_or(usize::MAX);
+        let mut partition = OpenPartition::new(at, number, time, KeyFilter::new(0, self.tuning.retention, 0));
+        partition.filter = Mutex::new(self.build_filter(at, &partition, expected)?);
+        self.measure(at, &partition);
+        Ok((partition, copy))
     }
 
     fn build_filter(
         &self,
-        family: &str,
-        time: &BrokerTime,
+        at: &TopicPartition,
+        partition: &OpenPartition,
         expected: usize,
     ) -> Result<KeyFilter, MarkStoreError> {
-        let (retention, newest) = (self.tuning.retention, time.newest());
+        let (retention, newest) = (self.tuning.retention, partition.time.now());
         let mut filter = KeyFilter::new(self.settings.memory.filter_per_partition, retention, expected);
         let mut after = None;
         while !filter.overflowed() && !self.closing.load(Ordering::Relaxed) {
@@ -162,7 +202,9 @@ impl Store {
                     filter.insert_found(key, at);
                 }
             };
-            after = self.reading(|database| database.scan(family, after, SCAN, show))?;
+            after = self.with_partition(at, partition, Access::Read, |database| {
+                database.scan(&partition.family, after, SCAN, show)
+            })?;
             if after.is_none() {
                 break;
             }
@@ -183,17 +225,19 @@ impl Store {
         keys: &[IdempotencyKey],
         found: &mut Vec<Mark>,
     ) -> Result<(), MarkStoreError> {
-        let partition = self.partition(at)?;
+        let partition = self.whole_partition(at)?;
         self.metrics.lookups.increment(keys.len() as u64);
         let maybe = partition.maybe(keys);
         let mut stored = Vec::new();
         if !maybe.is_empty() {
             let sorted: Vec<&IdempotencyKey> = maybe.iter().map(|&place| &keys[place]).collect();
-            stored = self.reading(|database| database.get_sorted(&partition.family, &sorted))?;
+            stored = self.with_partition(at, &partition, Access::Read, |database| {
+                database.get_sorted(&partition.family, &sorted)
+            })?;
         }
         let first = found.len();
         found.resize(first + keys.len(), Mark::default());
-        let newest = partition.time.newest();
+        let newest = partition.time.now();
         let mut hits = 0;
         for (place, stored) in maybe.iter().zip(&stored) {
             let Some(Stored { mark, at }) = stored else { continue };
@@ -207,36 +251,34 @@ impl Store {
         Ok(())
     }
 
-    /// Joins marks into what is stored, all or none.
-    pub(crate) fn apply(
-        &self,
-        at: &TopicPartition,
-        entries: &[MarkEntry],
-        append_time: UnixMillis,
-        position: Option<CommitPosition>,
-    ) -> Result<(), MarkStoreError> {
-        let partition = self.partition(at)?;
-        // The newest time seen, although a record that was delivered again is older: its mark is new.
-        let at = partition.time.advance(entry::storable(append_time));
+    /// Joins a stretch of the changelog into what is stored, all or nothing.
+    pub(crate) fn apply(&self, at: &TopicPartition, stretch: &Stretch<'_>) -> Result<(), MarkStoreError> {
+        let partition = self.whole_partition(at)?;
+        let &Stretch { entries, append_time, position, opener } = stretch;
+        let now = partition.time.advance(entry::storable(append_time), Instant::now());
         {
             // Before the write, so that no look-up is denied what is written already. Should the write fail, a key too many
             // in the filter costs a look-up.
             let mut filter = partition.filter.lock();
             for entry in entries {
-                filter.insert(&entry.key, at);
+                filter.insert(&entry.key, now);
             }
         }
-        self.writing(|database| database.apply(&partition.family, &Batch { entries, at, position }))?;
+        let batch = Batch { entries, progress: Progress { now, position, opener } };
+        self.with_partition(at, &partition, Access::Write, |database| {
+            database.apply(&partition.family, &batch)
+        })?;
         self.metrics.appended.increment(entries.len() as u64);
         if partition.measure_now() {
-            self.measure(&partition);
+            self.measure(at, &partition);
         }
         Ok(())
     }
 
-    pub(crate) fn position(&self, at: &TopicPartition) -> Result<Option<CommitPosition>, MarkStoreError> {
+    /// How far the copy of an open partition goes.
+    pub(crate) fn copy(&self, at: &TopicPartition) -> Result<LocalCopy, MarkStoreError> {
         let partition = self.partition(at)?;
-        self.reading(|database| database.position(&partition.family))
+        self.with_partition(at, &partition, Access::Read, |database| database.copy(&partition.family))
     }
 
     pub(crate) fn inspect(
@@ -245,30 +287,24 @@ impl Store {
         key: &IdempotencyKey,
     ) -> Result<Option<(Mark, UnixMillis)>, MarkStoreError> {
         let family = family_of(at);
-        let stored =
-            self.reading(
-                |database| {
-                    if database.has_family(&family) { database.get(&family, key) } else { Ok(None) }
-                },
-            )?;
+        let stored = self.with_database(at, Access::Read, |database| {
+            if database.has_family(&family) { database.get(&family, key) } else { Ok(None) }
+        })?;
         Ok(stored.map(|Stored { mark, at }| (mark, at)))
     }
 
     pub(crate) fn size(&self, at: &TopicPartition) -> Result<PartitionSize, MarkStoreError> {
         let family = family_of(at);
-        let (keys, bytes) =
-            self.reading(
-                |database| {
-                    if database.has_family(&family) { database.size(&family) } else { Ok((0, 0)) }
-                },
-            )?;
+        let (keys, bytes) = self.with_database(at, Access::Read, |database| {
+            if database.has_family(&family) { database.size(&family) } else { Ok((0, 0)) }
+        })?;
         let filter_bytes = self.partition(at).map_or(0, |partition| partition.filter.lock().bytes());
         Ok(PartitionSize { keys, bytes, filter_bytes })
     }
 
     pub(crate) fn compact(&self, at: &TopicPartition) -> Result<(), MarkStoreError> {
         let partition = self.partition(at)?;
-        self.writing(|database| database.compact(&partition.family))
+        self.with_partition(at, &partition, Access::Write, |database| database.compact(&partition.family))
     }
 
     fn partition(&self, at: &TopicPartition) -> Result<Arc<OpenPartition>, MarkStoreError> {
@@ -278,46 +314,83 @@ impl Store {
         }
     }
 
-    /// The time by which a column family's marks expire: one, however often the database is opened again.
-    fn time_of(&self, family: &str) -> BrokerTime {
-        self.times.lock().entry(family.to_owned()).or_default().clone()
+    /// An open partition that holds all that its position claims.
+    fn whole_partition(&self, at: &TopicPartition) -> Result<Arc<OpenPartition>, MarkStoreError> {
+        let partition = self.partition(at)?;
+        if partition.emptied.load(Ordering::Acquire) {
+            return Err(MarkStoreError::NotOpen(at.clone()));
+        }
+        Ok(partition)
     }
 
-    fn measure(&self, partition: &OpenPartition) {
+    fn shared(&self, family: &str) -> Family {
+        let fresh = || Family { time: BrokerTime::new(self.tuning.retention), restore: Arc::default() };
+        self.families.lock().entry(family.to_owned()).or_insert_with(fresh).clone()
+    }
+
+    /// The time by which a column family's marks expire.
+    fn time_of(&self, family: &str) -> BrokerTime {
+        self.shared(family).time
+    }
+
+    fn measure(&self, at: &TopicPartition, partition: &OpenPartition) {
         partition.metrics.filter_bytes.set(partition.filter.lock().bytes() as f64);
-        if let Ok((keys, bytes)) = self.reading(|database| database.size(&partition.family)) {
+        let size =
+            self.with_partition(at, partition, Access::Read, |database| database.size(&partition.family));
+        if let Ok((keys, bytes)) = size {
             partition.metrics.keys.set(keys as f64);
             partition.metrics.bytes.set(bytes as f64);
         }
     }
 
-    fn reading<T>(&self, read: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, MarkStoreError> {
-        let Some(database) = self.database.try_read() else {
-            return Err(MarkStoreError::Read(OPENING_AGAIN.to_owned()));
-        };
-        let database = database.as_ref().map_err(|why| MarkStoreError::Read(why.clone()))?;
-        read(database).map_err(|fault| {
-            let text = fault.to_string();
-            if matches!(fault, Fault::Corrupt(_)) {
-                self.report(database.number, fault);
-            }
-            MarkStoreError::Read(text)
-        })
+    /// Works on an open partition, in the database that it was opened in.
+    pub(crate) fn with_partition<T>(
+        &self,
+        at: &TopicPartition,
+        partition: &OpenPartition,
+        access: Access,
+        work: impl FnOnce(&Database) -> Result<T, Fault>,
+    ) -> Result<T, MarkStoreError> {
+        let done = self.with_database(at, access, |database| work(database.numbered(partition.database)?));
+        if matches!(done, Err(MarkStoreError::NotOpen(_))) {
+            self.forget(at, partition);
+        }
+        done
     }
 
-    fn writing<T>(&self, write: impl FnOnce(&Database) -> Result<T, Fault>) -> Result<T, MarkStoreError> {
-        let Some(database) = self.database.try_read() else {
-            return Err(MarkStoreError::Write(OPENING_AGAIN.to_owned()));
-        };
-        let database = database.as_ref().map_err(|why| MarkStoreError::Write(why.clone()))?;
-        let outcome = write(database).map_err(|fault| {
-            let text = fault.to_string();
-            self.report(database.number, fault);
-            MarkStoreError::Write(text)
-        });
-        if outcome.is_ok() && self.ailing.load(Ordering::Relaxed) {
-            self.healthy();
+    /// Takes a partition that is not there any more for closed, unless it was opened again meanwhile.
+    fn forget(&self, at: &TopicPartition, partition: &OpenPartition) {
+        let mut slots = self.slots.write();
+        if matches!(slots.get(at), Some(Slot::Open(open)) if std::ptr::eq(Arc::as_ptr(open), partition)) {
+            slots.remove(at);
+            partition.metrics.clear();
         }
-        outcome
+    }
+
+    fn with_database<T>(
+        &self,
+        at: &TopicPartition,
+        access: Access,
+        work: impl FnOnce(&Database) -> Result<T, Fault>,
+    ) -> Result<T, MarkStoreError> {
+        let Some(database) = self.database.try_read() else {
+            return Err(access.error(OPENING_AGAIN.to_owned()));
+        };
+        let database = database.as_ref().map_err(|why| access.error(why.clone()))?;
+        match (work(database), access) {
+            (Ok(done), Access::Write) if self.ailing.load(Ordering::Relaxed) => {
+                self.healthy();
+                Ok(done)
+            }
+            (Ok(done), _) => Ok(done),
+            (Err(Fault::NotThere), _) => Err(MarkStoreError::NotOpen(at.clone())),
+            (Err(fault), access) => {
+                let text = fault.to_string();
+                if matches!(access, Access::Write) || matches!(fault, Fault::Corrupt(_)) {
+                    self.report(database.number, fault);
+                }
+                Err(access.error(text))
+            }
+        }
     }
 }

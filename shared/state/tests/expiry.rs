@@ -14,6 +14,7 @@ fn a_mark_is_remembered_for_the_retention_and_not_longer() {
     let mut marks = open(&path);
     open_partition(&marks, &at);
     append(&marks, &at, &[entry(1)], NOW);
+    pass(&marks, &at, NOW, NOW + 24 * HOUR);
     append(&marks, &at, &[entry(2)], NOW + 24 * HOUR);
     assert!(is_done(&marks, &at, 1), "to the last millisecond");
     append(&marks, &at, &[entry(3)], NOW + 24 * HOUR + 1);
@@ -36,14 +37,41 @@ fn a_mark_with_an_older_time_than_the_newest_is_remembered_as_long_as_a_new_one(
     let at = partition(0);
     open_partition(&marks, &at);
     append(&marks, &at, &[entry(1)], NOW);
-    append(&marks, &at, &[entry(2)], NOW - 48 * HOUR);
-    assert!(is_done(&marks, &at, 2));
-    append(&marks, &at, &[entry(3)], NOW + 24 * HOUR);
+    append(&marks, &at, &[entry(2)], NOW - HOUR);
+    append(&marks, &at, &[entry(3)], NOW - 48 * HOUR);
+    pass(&marks, &at, NOW, NOW + 24 * HOUR);
+    assert!(is_done(&marks, &at, 3));
     assert!(is_done(&marks, &at, 2));
 }
 
 #[test]
-fn partitions_expire_by_their_own_time_and_no_clock_of_this_machine() {
+fn a_clock_that_jumps_a_year_forward_or_back_forgets_nothing() {
+    for wild in [NOW + 365 * 24 * HOUR, NOW - 365 * 24 * HOUR, 0, i64::MAX] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        let at = partition(0);
+        let mut marks = open(&path);
+        open_partition(&marks, &at);
+        append(&marks, &at, &[entry(1)], NOW);
+        append(&marks, &at, &[entry(2)], wild);
+        for _restart in 0..2 {
+            marks.compact(&at).unwrap();
+            assert!(is_done(&marks, &at, 1) && is_done(&marks, &at, 2), "{wild}");
+            append(&marks, &at, &[entry(3)], wild);
+            append(&marks, &at, &[entry(4)], NOW + HOUR);
+            assert!((1..5).all(|n| is_done(&marks, &at, n)), "{wild}");
+            drop(marks);
+            marks = open(&path);
+            open_partition(&marks, &at);
+        }
+        // Nor is anything remembered for a year.
+        pass(&marks, &at, NOW + HOUR, NOW + 26 * HOUR);
+        assert!((1..5).all(|n| !is_done(&marks, &at, n)), "{wild}");
+    }
+}
+
+#[test]
+fn partitions_expire_by_their_own_time_and_not_by_this_machines_date() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     // Whatever this machine's clock says, these are decades before and after it.
@@ -66,7 +94,7 @@ fn partitions_expire_by_their_own_time_and_no_clock_of_this_machine() {
 }
 
 #[test]
-fn what_is_expired_leaves_the_disk() {
+fn over_many_retentions_what_is_expired_leaves_the_disk_and_what_is_restored_stays_flat() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let at = partition(0);
@@ -83,8 +111,10 @@ fn what_is_expired_leaves_the_disk() {
     let full = marks.size(&at).unwrap();
     assert!(full.keys >= 50_000, "{full:?}");
     // Day after day the same: what comes, goes.
-    for day in 1..4_u64 {
-        let time = NOW + (day as i64) * 25 * HOUR;
+    let mut time = NOW;
+    for day in 1..8_u64 {
+        pass(&marks, &at, time, time + 25 * HOUR);
+        time += 25 * HOUR;
         fill(&marks, day * 1_000_000, time);
         let size = marks.size(&at).unwrap();
         assert!(size.keys < full.keys + 100 && size.bytes < full.bytes * 12 / 10, "{size:?} after {full:?}");
@@ -95,7 +125,8 @@ fn what_is_expired_leaves_the_disk() {
     drop(marks);
     marks = open(&path);
     open_partition(&marks, &at);
-    append(&marks, &at, &[entry(9)], NOW + 1_000 * HOUR);
+    pass(&marks, &at, time, time + 25 * HOUR);
+    append(&marks, &at, &[entry(9)], time + 25 * HOUR);
     marks.compact(&at).unwrap();
     let size = marks.size(&at).unwrap();
     assert!(size.keys < 10 && size.bytes < full.bytes / 4, "{size:?}");

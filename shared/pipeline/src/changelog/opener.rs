@@ -33,7 +33,8 @@ impl Opener {
     /// What is known after `id` let go. One that was followed by another already changes nothing.
     #[must_use]
     pub fn closed(before: Option<Self>, id: OpenerId) -> Option<Self> {
-        before.map(|before| if before.id == id { Self { closed: true, suspects: 0, ..before } } else { before })
+        before
+            .map(|before| if before.id == id { Self { closed: true, suspects: 0, ..before } } else { before })
     }
 }
 

@@ -401,11 +401,9 @@ impl Task {
                     }
                 }
             },
-            What::Marks(floor, entries, asker) => self.marks_delivered(
-                (&partition, life),
-                answer.map(|at| (at, floor, entries)),
-                asker,
-            ),
+            What::Marks(floor, entries, asker) => {
+                self.marks_delivered((&partition, life), answer.map(|at| (at, floor, entries)), asker)
+            }
             What::Closed(asker) => asker.answer(answer.map(|_| Readiness::default())),
             What::Copy | What::CatchUp(_) | What::End => {}
         }

@@ -50,7 +50,11 @@ impl std::fmt::Debug for Watcher {
 impl FakeLog {
     /// No topics yet; its clock begins at `begin`.
     pub fn new(begin: Instant) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), clock: FakeClock::new(begin, 0), watchers: Mutex::default() })
+        Arc::new(Self {
+            state: Mutex::default(),
+            clock: FakeClock::new(begin, 0),
+            watchers: Mutex::default(),
+        })
     }
 
     /// Shows each record that is appended to a topic to `watcher`.

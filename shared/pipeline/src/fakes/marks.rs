@@ -150,7 +150,8 @@ impl MarkStore for FakeMarks {
             if arrives {
                 table.join(&at, &entries);
             }
-            let answer = if fails { Err(MarkStoreError::Write("drawn".to_owned())) } else { Ok(Readiness::default()) };
+            let answer =
+                if fails { Err(MarkStoreError::Write("drawn".to_owned())) } else { Ok(Readiness::default()) };
             inbox.push((ticket, answer));
         });
     }

@@ -222,10 +222,8 @@ impl World {
         script: Script,
     ) -> Node {
         let mut parts = self.parts();
-        let table =
-            Arc::new(FakeTable::new(disk.clone(), parts.faults.clone(), parts.life.clone()));
-        let reader =
-            FakeReader { log: self.log.clone(), table: table.clone(), faults: parts.faults.clone() };
+        let table = Arc::new(FakeTable::new(disk.clone(), parts.faults.clone(), parts.life.clone()));
+        let reader = FakeReader { log: self.log.clone(), table: table.clone(), faults: parts.faults.clone() };
         let ports = ChangelogPorts {
             publisher: parts.publisher.clone(),
             table: table.clone(),

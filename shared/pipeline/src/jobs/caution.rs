@@ -83,8 +83,7 @@ impl JobStage {
         in_hand.state = State::BeingMarked;
         let tried = in_hand.starts().map_or_else(|| in_hand.tried(), |starts| starts.tried);
         let starts = Starts { tried, crashes };
-        let step =
-            in_hand.job.step(in_hand.round, in_hand.hop, Phase::Started, starts.number(), desk.wall);
+        let step = in_hand.job.step(in_hand.round, in_hand.hop, Phase::Started, starts.number(), desk.wall);
         let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
         let (slot, known) = (in_hand.slot, in_hand.known);
         if let Some(partition) = self.partitions.get_mut(&slot) {

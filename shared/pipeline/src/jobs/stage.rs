@@ -11,9 +11,9 @@ use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round, UnixMillis};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::follow_up::FollowUp;
 use super::caution::Loners;
 use super::deposed::Deposed;
+use super::follow_up::FollowUp;
 use super::guard::Admission;
 use super::job::{Class, ClassId, Job};
 use super::parked::{ParkedShare, Taken, Tally};
@@ -232,7 +232,19 @@ impl JobStage {
         let (job, known) = (Arc::new(job), Mark::default());
         let admission = None;
         let careful = false;
-        self.jobs.insert(InHand { slot, job, round, hop, attempt, due, known, place, admission, careful, state })
+        self.jobs.insert(InHand {
+            slot,
+            job,
+            round,
+            hop,
+            attempt,
+            due,
+            known,
+            place,
+            admission,
+            careful,
+            state,
+        })
     }
 
     fn queue(&mut self, slot: Slot, place: Taken, job: Job) {
@@ -334,7 +346,9 @@ impl JobStage {
         for (ticket, result) in acknowledged.drain(..) {
             let key = Key::of(ticket);
             match self.jobs.get_mut(key) {
-                Some(InHand { state: State::FollowingUp(_), .. }) => self.delivered(key, result.map(drop), desk),
+                Some(InHand { state: State::FollowingUp(_), .. }) => {
+                    self.delivered(key, result.map(drop), desk)
+                }
                 _ => events::fenced(),
             }
         }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::Ordering;
 
+use tidegate_pipeline::ports::MarkStoreError;
 use tracing::{error, info};
 
-use super::{OPENING_AGAIN, ROOM, Store, Treatment};
+use super::{OPENING_AGAIN, ROOM, Slot, Store, Treatment};
 use crate::background::Trouble;
 use crate::database::Database;
 use crate::error::{Fault, OpenError};
-use crate::partition::family_of;
 use crate::provenance::Distrust;
 
 impl Store {
@@ -16,6 +16,7 @@ impl Store {
     pub(super) fn open_database(&self) -> Result<Database, OpenError> {
         let mut home = self.home.lock();
         home.check()?;
+        home.make_room_for_restores().map_err(|error| OpenError::of_io(home.dir(), &error))?;
         let path = home.database();
         let open = || {
             let number = self.databases.fetch_add(1, Ordering::Relaxed);
@@ -25,16 +26,25 @@ impl Store {
         let database = match open() {
             Err(Fault::Corrupt(why)) => {
                 home.set_aside(&Distrust::Corrupt(why))?;
+                home.make_room_for_restores().map_err(|error| OpenError::of_io(home.dir(), &error))?;
                 open().map_err(|fault| OpenError::of_fault(home.dir(), fault))?
             }
             opened => opened.map_err(failed)?,
         };
-        for at in self.slots.read().keys() {
-            let family = family_of(at);
-            let made = database.ensure_family(&family, &self.tuning, self.time_of(&family));
-            made.map_err(|fault| OpenError::of_fault(home.dir(), fault))?;
-        }
         Ok(database)
+    }
+
+    /// Writes to files what is in memory only.
+    pub(crate) fn flush(&self) -> Result<(), MarkStoreError> {
+        let Some(database) = self.database.try_read() else {
+            return Err(MarkStoreError::Write(OPENING_AGAIN.to_owned()));
+        };
+        let database = database.as_ref().map_err(|why| MarkStoreError::Write(why.clone()))?;
+        database.flush().map_err(|fault| {
+            let text = fault.to_string();
+            self.report(database.number, fault);
+            MarkStoreError::Write(text)
+        })
     }
 
     /// Hands a fault to the thread that deals with it.
@@ -83,6 +93,18 @@ impl Store {
         }
     }
 
+    /// Closes the database. What its write buffers hold may be lost with it, so no partition is open any more, nor is one that is
+    /// being opened: each says `NotOpen` until its owner opens it again and learns how far its copy goes now.
+    fn close_database(&self, database: &mut Result<Database, String>) {
+        *database = Err(OPENING_AGAIN.to_owned());
+        let slots = std::mem::take(&mut *self.slots.write());
+        for slot in slots.into_values() {
+            if let Slot::Open(partition) = slot {
+                partition.metrics.clear();
+            }
+        }
+    }
+
     /// RocksDB refuses all writes after a failed one, until it is opened again.
     fn open_again(&self) -> Treatment {
         if !self.ailing.load(Ordering::Relaxed) && self.database.read().is_ok() {
@@ -93,7 +115,7 @@ impl Store {
             return Treatment::Open;
         }
         let mut database = self.database.write();
-        *database = Err(OPENING_AGAIN.to_owned());
+        self.close_database(&mut database);
         match self.open_database() {
             Ok(opened) => {
                 *database = Ok(opened);
@@ -112,7 +134,7 @@ impl Store {
     fn start_anew(&self, why: String) -> Treatment {
         {
             let mut database = self.database.write();
-            *database = Err(OPENING_AGAIN.to_owned());
+            self.close_database(&mut database);
             if let Err(error) = self.home.lock().set_aside(&Distrust::Corrupt(why.clone())) {
                 self.unwell(&error);
                 *database = Err(error.to_string());

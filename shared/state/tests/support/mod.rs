@@ -8,8 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_domain::mark::{Phase, Step};
-use tidegate_domain::{Hop, IdempotencyKey, JobHash, Mark, Partition, PayloadHash, Round, Topic, UnixMillis};
-use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, MarksReady, Ticket};
+use tidegate_domain::{
+    CommitPosition, Hop, IdempotencyKey, JobHash, Mark, Partition, PayloadHash, Round, Topic, UnixMillis,
+};
+use tidegate_pipeline::changelog::{LocalCopy, LocalReady, MarkTable, Opener, OpenerId, Stretch};
+use tidegate_pipeline::ports::{MarkEntry, MarkStoreError, Ticket};
 use tidegate_pipeline::{Inbox, TopicPartition, Wake};
 use tidegate_state::{Marks, MemoryBudgets, OpenError, Provenance, Settings, TopicIdentity};
 
@@ -77,9 +80,9 @@ pub fn open_error(settings: Settings) -> OpenError {
 
 /// Hears answers, one after the other.
 pub struct Ear {
-    pub inbox: Arc<Inbox<MarksReady>>,
+    pub inbox: Arc<Inbox<LocalReady>>,
     wake: Wake,
-    heard: std::cell::RefCell<std::collections::VecDeque<MarksReady>>,
+    heard: std::cell::RefCell<std::collections::VecDeque<LocalReady>>,
 }
 
 impl Ear {
@@ -88,7 +91,7 @@ impl Ear {
         Self { inbox: Inbox::new(wake.clone()), wake, heard: Default::default() }
     }
 
-    pub fn next(&self) -> MarksReady {
+    pub fn next(&self) -> LocalReady {
         loop {
             if let Some(answer) = self.heard.borrow_mut().pop_front() {
                 return answer;
@@ -112,18 +115,28 @@ impl Ear {
     }
 }
 
-pub fn open_partition(marks: &Marks, at: &TopicPartition) {
-    try_open(marks, at).unwrap();
+pub fn open_partition(marks: &Marks, at: &TopicPartition) -> LocalCopy {
+    try_open(marks, at).unwrap()
 }
 
-pub fn try_open(marks: &Marks, at: &TopicPartition) -> Result<(), MarkStoreError> {
+pub fn try_open(marks: &Marks, at: &TopicPartition) -> Result<LocalCopy, MarkStoreError> {
     let ear = Ear::new();
     marks.open(at, Ticket(1), &ear.inbox);
     let (ticket, answer) = ear.next();
     assert_eq!(ticket, Ticket(1));
+    assert!(ear.nothing_more(), "one answer for each call");
     answer
 }
 
+pub fn opener(n: u8) -> Opener {
+    Opener { id: OpenerId([n; 16]), window: 100 + u32::from(n), closed: false, suspects: u32::from(n) }
+}
+
+pub fn copy(position: i64, opener: Option<Opener>) -> LocalCopy {
+    LocalCopy { position: Some(CommitPosition(position)), opener }
+}
+
+/// Applies marks, where the position does not matter.
 pub fn append(marks: &Marks, at: &TopicPartition, entries: &[MarkEntry], time: i64) {
     try_append(marks, at, entries, time).unwrap();
 }
@@ -134,12 +147,27 @@ pub fn try_append(
     entries: &[MarkEntry],
     time: i64,
 ) -> Result<(), MarkStoreError> {
-    let ear = Ear::new();
-    marks.append(at, entries, UnixMillis(time), Ticket(2), &ear.inbox);
-    let (ticket, answer) = ear.next();
-    assert_eq!(ticket, Ticket(2));
-    assert!(ear.nothing_more(), "one answer for each call");
-    answer
+    apply(marks, at, entries, time, copy(1, None))
+}
+
+pub fn apply(
+    marks: &Marks,
+    at: &TopicPartition,
+    entries: &[MarkEntry],
+    time: i64,
+    to: LocalCopy,
+) -> Result<(), MarkStoreError> {
+    let (position, opener) = (to.position.unwrap(), to.opener);
+    marks.apply(at, &Stretch { entries, append_time: UnixMillis(time), position, opener })
+}
+
+/// Lets the partition's time pass: appends nothing, again and again, as a broker whose time passes would stamp it.
+pub fn pass(marks: &Marks, at: &TopicPartition, from: i64, to: i64) {
+    let mut time = from;
+    while time < to {
+        time = to.min(time + 3 * HOUR);
+        append(marks, at, &[], time);
+    }
 }
 
 pub fn look_up(marks: &Marks, at: &TopicPartition, keys: &[IdempotencyKey]) -> Vec<Mark> {

@@ -1,0 +1,139 @@
+//! Sorted files of marks, written on a thread of their own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::{self, JoinHandle};
+
+use rocksdb::SstFileWriter;
+use tidegate_domain::IdempotencyKey;
+use tidegate_pipeline::ports::MarkStoreError;
+
+use crate::entry::Row;
+use crate::error::Fault;
+use crate::store::Refill;
+
+/// The thread that writes runs, as seen from the one that gathers them.
+pub(crate) struct RunWriter {
+    runs: SyncSender<Vec<Row>>,
+    /// Runs that are written, for their memory; closed when the thread is gone.
+    written: Receiver<Vec<Row>>,
+    /// `None` once its outcome was taken.
+    thread: Option<JoinHandle<Result<u64, MarkStoreError>>>,
+}
+
+impl RunWriter {
+    pub(crate) fn start(refill: &Arc<Refill>) -> Result<Self, MarkStoreError> {
+        let (runs, to_write) = mpsc::sync_channel::<Vec<Row>>(0);
+        let (done, written) = mpsc::sync_channel(2);
+        // The second one of the two that are ever in memory.
+        _ = done.send(Vec::new());
+        let refill = Arc::clone(refill);
+        let work = move || {
+            let mut count = 0;
+            let mut order = Vec::new();
+            for (number, mut run) in to_write.into_iter().enumerate() {
+                count += write(&refill, &run, &mut order, number as u64)?;
+                run.clear();
+                if done.send(run).is_err() {
+                    break;
+                }
+            }
+            Ok(count)
+        };
+        let thread = thread::Builder::new().name("marks-restore".to_owned()).spawn(work);
+        let thread = thread.map_err(|error| MarkStoreError::Write(error.to_string()))?;
+        Ok(Self { runs, written, thread: Some(thread) })
+    }
+
+    /// Hands a run over, and gives an empty one. Waits until the run before it is written.
+    pub(crate) fn write(&mut self, run: Vec<Row>) -> Result<Vec<Row>, MarkStoreError> {
+        if self.runs.send(run).is_err() {
+            return Err(self.failure());
+        }
+        self.written.recv().map_err(|_| self.failure())
+    }
+
+    fn failure(&mut self) -> MarkStoreError {
+        let gone = || MarkStoreError::Write("writing the restored marks was broken off".to_owned());
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error,
+            _ => gone(),
+        }
+    }
+
+    /// Waits until all is written, and gives the number of marks.
+    pub(crate) fn finish(mut self) -> Result<u64, MarkStoreError> {
+        let Some(thread) = self.thread.take() else { return Err(self.failure()) };
+        drop(self);
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(MarkStoreError::Write("a thread of a restore panicked".to_owned())))
+    }
+}
+
+/// Writes one run, and lets the database take it over. Gives the number of its marks.
+fn write(
+    refill: &Refill,
+    run: &[Row],
+    order: &mut Vec<(u64, u32)>,
+    number: u64,
+) -> Result<u64, MarkStoreError> {
+    let file = Unfinished(refill.file(number));
+    sort(run, order);
+    let failed = |fault: Fault| MarkStoreError::Write(format!("{}: {fault}", file.0.display()));
+    let count = write_file(refill, run, order, &file.0).map_err(failed)?;
+    if count > 0 {
+        refill.ingest(&file.0)?;
+    }
+    Ok(count)
+}
+
+/// Sorts the places of rows by their keys. An index moves less memory than the rows would.
+fn sort(run: &[Row], order: &mut Vec<(u64, u32)>) {
+    order.clear();
+    order.extend(run.iter().zip(0..).map(|(row, place)| (prefix(&row.key), place)));
+    let key = |place: u32| run[place as usize].key;
+    order.sort_unstable_by(|left, right| left.0.cmp(&right.0).then_with(|| key(left.1).cmp(&key(right.1))));
+}
+
+fn prefix(IdempotencyKey(key): &IdempotencyKey) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *key;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn write_file(refill: &Refill, run: &[Row], order: &[(u64, u32)], path: &Path) -> Result<u64, Fault> {
+    let options = refill.options();
+    let mut file = SstFileWriter::create(&options);
+    file.open(path)?;
+    let mut value = Vec::with_capacity(64);
+    let mut count = 0;
+    let mut rows = order.iter().map(|&(_, place)| run[place as usize]).peekable();
+    while let Some(mut row) = rows.next() {
+        while let Some(same) = rows.next_if(|next| next.key == row.key) {
+            row.stored = row.stored.join(same.stored);
+        }
+        if refill.is_over(row.stored.at) {
+            continue;
+        }
+        value.clear();
+        row.stored.encode(&mut value);
+        file.merge(row.key.0, &value)?;
+        count += 1;
+    }
+    // RocksDB finishes no empty file.
+    if count > 0 {
+        file.finish()?;
+    }
+    Ok(count)
+}
+
+/// A file that is removed again, unless the database took it.
+struct Unfinished(PathBuf);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.0);
+    }
+}
