@@ -15,10 +15,7 @@ pub(crate) fn run(config: &Config, command: &ConfigCommand) -> Answer {
     let ConfigCommand::Check = command;
     print(config.effective().trim_end());
     print(&format!("\n# The ladder: {}", config.ladder_summary()));
-    print(&format!(
-        "# Duplicates are refused for {} after a job was done; a replay of an older record runs it again.",
-        humantime::format_duration(config.state.retention)
-    ));
+    print(&format!("# Duplicates: {}.", config.duplicates_summary()));
     for note in config.notes() {
         print(&format!("# Note: {note}"));
     }

@@ -1,8 +1,8 @@
 //! Kafka behind the ports of `pipeline`, by librdkafka.
 //!
 //! [`consumer`]: an event thread serves rebalances, shards poll the split queue of each of their partitions. [`publisher`]: an
-//! idempotent producer whose delivery reports come back as acknowledgements. [`log_reader`]: stretches of a changelog. [`topics`]: what `topics apply` and `check` need, and
-//! the configuration that must not drift. This crate alone names rdkafka.
+//! idempotent producer whose delivery reports come back as acknowledgements. [`log_reader`]: stretches of a changelog. [`topics`]:
+//! what `topics apply` and `check` need, and the configuration that must not drift. This crate alone names rdkafka.
 #![deny(missing_docs)]
 
 mod classify;

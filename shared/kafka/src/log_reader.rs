@@ -9,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
-use rdkafka::config::{ClientConfig, FromClientConfigAndContext};
+use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidegate_domain::CommitPosition;
 use tidegate_pipeline::{Record, TopicPartition, Wake};
 
-use crate::context::log_client_error;
+use crate::context::{log_client_error, log_line};
 use crate::native::{NativeClient, PartitionQueue, QueueError, add_brokers};
-use crate::settings::{ConnectError, KafkaSettings};
+use crate::settings::{ConnectError, KafkaSettings, create};
 
 /// Why a log could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,8 @@ struct Inner {
     bootstrap: String,
     /// Asks, and reads nothing.
     asking: BaseConsumer<Context>,
+    /// When it was told its brokers last.
+    named: Mutex<Option<Instant>>,
     /// Ready for the next stretch.
     idle: Mutex<Vec<Arc<BaseConsumer<Context>>>>,
     patience: Duration,
@@ -87,6 +89,10 @@ impl std::fmt::Debug for LogReader {
 struct Context;
 
 impl ClientContext for Context {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        log_line(level, facility, message);
+    }
+
     fn error(&self, error: KafkaError, reason: &str) {
         log_client_error("log-reader", &error, reason);
     }
@@ -100,8 +106,8 @@ const ASK: Duration = Duration::from_secs(5);
 const MISSING: Duration = Duration::from_secs(3);
 /// For how long nothing may come.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// After how long without anything the brokers are named to the client again.
-const LOOK_FOR_BROKERS: Duration = Duration::from_secs(2);
+/// How often the brokers are named again to a client that hears nothing. Each time costs memory that is never freed.
+const NAME_BROKERS: Duration = Duration::from_secs(10);
 /// How long to wait for records before the client's events are looked at.
 const WAIT: Duration = Duration::from_millis(100);
 /// How many records one batch has at most. The client's queue bounds their bytes.
@@ -118,9 +124,10 @@ impl LogReader {
     /// A reader that gives up after this long without anything, in place of 30 s.
     pub fn with_patience(settings: &KafkaSettings, patience: Duration) -> Result<Self, ConnectError> {
         let config = settings.log_reader();
-        let asking = consumer(&config)?;
+        let asking = create(&config, Context)?;
         let bootstrap = settings.bootstrap.clone();
-        Ok(Self(Arc::new(Inner { config, bootstrap, asking, idle: Mutex::default(), patience })))
+        let (named, idle) = Default::default();
+        Ok(Self(Arc::new(Inner { config, bootstrap, asking, named, idle, patience })))
     }
 
     /// The first position that the log still holds, and its end, where the next append lands. Takes a few seconds at most.
@@ -131,7 +138,7 @@ impl LogReader {
             Ok((first, end)) => Ok((CommitPosition(first), CommitPosition(end))),
             Err(error) if is_unknown(error.rdkafka_error_code()) => Err(ReadError::Missing(log.clone())),
             Err(error) => {
-                add_brokers(&inner.asking, &inner.bootstrap);
+                inner.name_brokers();
                 Err(ReadError::Unavailable { log: log.clone(), reason: error.to_string() })
             }
         }
@@ -153,7 +160,7 @@ impl LogReader {
         let inner = &*self.0;
         let topic_id = inner.topic_id(log)?;
         let idle = inner.idle.lock().pop();
-        let consumer = idle.map_or_else(|| consumer(&inner.config).map(Arc::new), Ok)?;
+        let consumer = idle.map_or_else(|| create(&inner.config, Context).map(Arc::new), Ok)?;
         let mut reading = Reading::begin(inner, &consumer, Range { log, from, until })?;
         reading.run(&topic_id, batch)?;
         drop(reading);
@@ -176,9 +183,18 @@ impl Inner {
                 Err(error) if began.elapsed() >= self.patience => {
                     return Err(ReadError::Unavailable { log: log.clone(), reason: error.to_string() });
                 }
-                Err(_) => add_brokers(&self.asking, &self.bootstrap),
+                Err(_) => self.name_brokers(),
             }
             std::thread::sleep(WAIT);
+        }
+    }
+
+    /// The client may have lost its brokers.
+    fn name_brokers(&self) {
+        let mut named = self.named.lock();
+        if named.is_none_or(|at| at.elapsed() >= NAME_BROKERS) {
+            *named = Some(Instant::now());
+            add_brokers(&self.asking, &self.bootstrap);
         }
     }
 
@@ -190,10 +206,6 @@ impl Inner {
             }
         }
     }
-}
-
-fn consumer(config: &ClientConfig) -> Result<BaseConsumer<Context>, ConnectError> {
-    BaseConsumer::from_config_and_context(config, Context).map_err(ConnectError::Configuration)
 }
 
 /// The id of the log's topic, as the log's leader knows it; none: there is no such log.
@@ -300,7 +312,7 @@ impl<'a> Reading<'a> {
     /// Waits until there is something, and takes it.
     fn fetch(&mut self, records: &mut Vec<Record>) -> Result<(), ReadError> {
         let (began, before) = (Instant::now(), self.next);
-        let mut looked = began;
+        let mut named = began;
         while self.next == before {
             let (_, failed) = self.queue.take_or_wait(WAIT, BATCH, records);
             if let Some(failed) = failed {
@@ -313,8 +325,8 @@ impl<'a> Reading<'a> {
             if began.elapsed() > self.inner.patience && self.next == before {
                 return Err(self.nothing_came());
             }
-            if looked.elapsed() > LOOK_FOR_BROKERS {
-                looked = Instant::now();
+            if named.elapsed() >= NAME_BROKERS {
+                named = Instant::now();
                 add_brokers(&**self.consumer, &self.inner.bootstrap);
             }
         }

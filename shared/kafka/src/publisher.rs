@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rdkafka::ClientContext;
 use rdkafka::Message;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
 use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
 use rdkafka::util::IntoOpaque;
+use rdkafka::{ClientConfig, ClientContext};
 use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::Inbox;
 use tidegate_pipeline::ports::{Acknowledged, Delivery, PublishError, RecordPublisher, Ticket};
@@ -84,13 +84,27 @@ impl std::fmt::Debug for Publisher {
 impl Publisher {
     /// A producer; it connects by itself, now or later.
     pub fn new(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
+        Self::with_config(&settings.producer(), settings, fatal)
+    }
+
+    /// A producer whose records are packed already and do not wait for more of them: for changelogs. An append that fails is known
+    /// after 15 s; it may be in the log all the same.
+    pub fn for_changelog(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
+        Self::with_config(&settings.changelog_producer(), settings, fatal)
+    }
+
+    fn with_config(
+        config: &ClientConfig,
+        settings: &KafkaSettings,
+        fatal: Fatal,
+    ) -> Result<Self, ConnectError> {
         let context = Context {
             in_flight: AtomicUsize::new(0),
             fatal,
             timed_out: AtomicBool::new(false),
             bootstrap: settings.bootstrap.clone(),
         };
-        Ok(Self { producer: create(&settings.producer(), context)? })
+        Ok(Self { producer: create(config, context)? })
     }
 
     /// Waits until everything that was handed over is reported, at most this long; true when it is.

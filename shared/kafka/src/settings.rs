@@ -188,12 +188,23 @@ impl KafkaSettings {
     /// A producer whose acknowledgement means: all in-sync replicas have it, once and in order.
     pub(crate) fn producer(&self) -> ClientConfig {
         let mut config = self.client("producer");
+        config.set("linger.ms", "2").set("compression.type", "lz4").set("message.timeout.ms", "30000");
+        self.with_producer_properties(config)
+    }
+
+    /// A producer of records that are packed already: each goes at once. Hashes do not compress. What waits for an append holds up a
+    /// window of records, so a failed one is known as soon as a leader that died has been replaced for certain: a broker counts as
+    /// dead after 9 s.
+    pub(crate) fn changelog_producer(&self) -> ClientConfig {
+        let mut config = self.client("changelog");
+        config.set("compression.type", "none").set("message.timeout.ms", "15000");
+        let mut config = self.with_producer_properties(config);
+        config.set("linger.ms", "0");
         config
-            .set("linger.ms", "2")
-            .set("compression.type", "lz4")
-            .set("message.timeout.ms", "30000")
-            .set("queue.buffering.max.messages", "200000")
-            .set("queue.buffering.max.kbytes", "262144");
+    }
+
+    fn with_producer_properties(&self, mut config: ClientConfig) -> ClientConfig {
+        config.set("queue.buffering.max.messages", "200000").set("queue.buffering.max.kbytes", "262144");
         for (name, value) in &self.producer_properties {
             config.set(name, value);
         }

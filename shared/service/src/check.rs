@@ -1,8 +1,10 @@
 //! The cluster against the plan.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidegate_bootstrap::Config;
+use tidegate_bootstrap::config::duration_text;
 use tidegate_kafka::topics::{Cluster, TopicError, TopicSpec, TopicState};
 
 use crate::plan;
@@ -27,6 +29,19 @@ pub enum Finding {
         /// How many are configured.
         needs: u32,
     },
+    /// It is a changelog of marks that forgets them too early: duplicates would run again.
+    Forgets {
+        /// The topic.
+        topic: String,
+        /// The setting.
+        name: String,
+        /// What it is.
+        has: String,
+        /// What it must be.
+        needs: String,
+        /// How long marks are remembered: `state.retention`.
+        remembered: String,
+    },
     /// It has another setting.
     Setting {
         /// The topic.
@@ -44,7 +59,7 @@ impl Finding {
     /// Whether a service must not run with it: records could be lost, stuck, or run twice.
     pub fn is_grave(&self) -> bool {
         match self {
-            Self::Missing { .. } | Self::Partitions { .. } => true,
+            Self::Missing { .. } | Self::Partitions { .. } | Self::Forgets { .. } => true,
             Self::Setting { name, .. } => {
                 matches!(name.as_str(), "cleanup.policy" | "message.timestamp.type")
             }
@@ -69,6 +84,12 @@ impl std::fmt::Display for Finding {
                 "topic `{topic}` has {has} partitions and the configuration says {needs}: correct `partitions` of its tier; \
                  a topic that holds jobs can't change its count without moving keys"
             ),
+            Self::Forgets { topic, name, has, needs, remembered } => write!(
+                f,
+                "topic `{topic}` has {name}={has} and would forget marks that state.retention = {remembered} counts on, so that \
+                 duplicates run again: `kafka-configs.sh --alter --topic {topic} --add-config {name}={needs}`{}",
+                if name == "retention.ms" { ", or lower state.retention" } else { "" }
+            ),
             Self::Setting { topic, name, has, needs } => write!(
                 f,
                 "topic `{topic}` has {name}={has} and needs {needs}: `kafka-configs.sh --alter --topic {topic} --add-config {name}={needs}`"
@@ -88,7 +109,8 @@ pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>
     let existing: Vec<&str> =
         specs.iter().map(|spec| spec.name.as_str()).filter(|name| have.contains_key(*name)).collect();
     if !existing.is_empty() {
-        findings.extend(settings(&specs, &cluster.settings(&existing).await?));
+        let differ = settings(&specs, &cluster.settings(&existing).await?);
+        findings.extend(differ.into_iter().map(|finding| weighed(finding, config)));
     }
     Ok(findings)
 }
@@ -123,6 +145,28 @@ fn settings(specs: &[TopicSpec], have: &BTreeMap<String, BTreeMap<String, String
     findings
 }
 
+/// A changelog that holds less than the slack is a blemish; one that holds less than the marks breaks the promise.
+fn weighed(finding: Finding, config: &Config) -> Finding {
+    let remembered = config.state.retention;
+    match finding {
+        Finding::Setting { topic, name, has, needs }
+            if plan::is_changelog(config, &topic) && forgets(&name, &has, remembered) =>
+        {
+            let remembered = duration_text(remembered);
+            Finding::Forgets { topic, name, has, needs, remembered }
+        }
+        other => other,
+    }
+}
+
+/// Whether this setting, which does not suffice, lets go of marks before they are to be forgotten.
+fn forgets(name: &str, has: &str, remembered: Duration) -> bool {
+    match name {
+        "retention.ms" => has.parse::<u64>().is_ok_and(|has| Duration::from_millis(has) < remembered),
+        name => name == "retention.bytes",
+    }
+}
+
 /// Longer retention, larger records and more replicas than needed are no fault.
 fn suffices(name: &str, has: &str, needs: &str) -> bool {
     if has == needs {
@@ -130,7 +174,7 @@ fn suffices(name: &str, has: &str, needs: &str) -> bool {
     }
     let (Ok(has), Ok(needs)) = (has.parse::<i64>(), needs.parse::<i64>()) else { return false };
     match name {
-        "retention.ms" => has == -1 || (needs != -1 && has >= needs),
+        "retention.ms" | "retention.bytes" => has == -1 || (needs != -1 && has >= needs),
         "segment.ms" => has <= needs,
         _ => has >= needs,
     }
@@ -153,6 +197,8 @@ mod tests {
             ("retention.ms", "-1", "1000", true),
             ("retention.ms", "999", "1000", false),
             ("retention.ms", "1000", "-1", false),
+            ("retention.bytes", "-1", "-1", true),
+            ("retention.bytes", "1000", "-1", false),
             ("segment.ms", "10", "100", true),
             ("segment.ms", "1000", "100", false),
             ("max.message.bytes", "2000", "1000", true),
@@ -162,5 +208,76 @@ mod tests {
         ] {
             assert_eq!(suffices(name, has, needs), expected, "{name}: has {has}, needs {needs}");
         }
+    }
+
+    fn config() -> Config {
+        Config::parse("test", "[kafka]\nbootstrap = \"b:9092\"", std::iter::empty()).expect("it is valid")
+    }
+
+    /// What is found when the topic has this in place of what it needs; none: all is well.
+    fn found(topic: &str, name: &str, value: &str) -> Option<Finding> {
+        let config = config();
+        let specs: Vec<_> = plan::topics(&config).into_iter().filter(|spec| spec.name == topic).collect();
+        let mut has = specs[0].settings.clone();
+        assert_eq!(settings(&specs, &[(topic.to_owned(), has.clone())].into()), []);
+        has.insert(name.to_owned(), value.to_owned());
+        let mut found = settings(&specs, &[(topic.to_owned(), has)].into());
+        found.pop().map(|finding| weighed(finding, &config))
+    }
+
+    #[test]
+    fn a_changelog_that_forgets_marks_before_their_time_is_refused_with_what_to_do() {
+        let marks = "tidegate.default.marks";
+        for (name, value, grave) in [
+            ("retention.ms", "86399999", Some(true)),
+            ("retention.ms", "86400000", Some(false)),
+            ("retention.ms", "95040000", None),
+            ("retention.ms", "-1", None),
+            ("retention.bytes", "1073741824", Some(true)),
+            ("cleanup.policy", "compact", Some(true)),
+            ("cleanup.policy", "compact,delete", Some(true)),
+            ("message.timestamp.type", "CreateTime", Some(true)),
+            ("segment.ms", "604800000", Some(false)),
+        ] {
+            let found = found(marks, name, value);
+            assert_eq!(found.map(|finding| finding.is_grave()), grave, "{name}={value}");
+        }
+        let said = found(marks, "retention.ms", "3600000").expect("it is found").to_string();
+        assert_eq!(
+            said,
+            "topic `tidegate.default.marks` has retention.ms=3600000 and would forget marks that state.retention = 1d counts \
+             on, so that duplicates run again: `kafka-configs.sh --alter --topic tidegate.default.marks --add-config \
+             retention.ms=95040000`, or lower state.retention"
+        );
+    }
+
+    #[test]
+    fn a_missing_changelog_and_one_with_another_partition_count_are_refused() {
+        let config = config();
+        let specs = plan::topics(&config);
+        let state = |spec: &TopicSpec| TopicState {
+            partitions: spec.partitions.unwrap_or(1),
+            replication: 1,
+            led: true,
+        };
+        let mut have: BTreeMap<_, _> = specs.iter().map(|spec| (spec.name.clone(), state(spec))).collect();
+        assert_eq!(differences(&specs, &have), []);
+        have.remove("tidegate.bulk.marks");
+        have.get_mut("tidegate.default.marks").expect("it is planned").partitions = 12;
+        let found = differences(&specs, &have);
+        assert!(found.iter().all(Finding::is_grave));
+        let said: Vec<String> = found.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 2);
+        assert!(
+            said[0].starts_with("topic `tidegate.bulk.marks` is missing: `tidegate topics apply`"),
+            "{said:?}"
+        );
+        assert!(said[1].starts_with("topic `tidegate.default.marks` has 12 partitions and"), "{said:?}");
+    }
+
+    #[test]
+    fn a_job_topic_that_holds_less_than_planned_is_told_and_not_refused() {
+        let found = found("tidegate.default.jobs", "retention.ms", "3600000").expect("it is found");
+        assert!(!found.is_grave());
     }
 }

@@ -18,6 +18,7 @@ pub fn topics(config: &Config) -> Vec<TopicSpec> {
     for (tier, settings) in &config.tiers {
         let partitions = settings.partitions.get();
         specs.push(spec(config, names.jobs(tier.as_str()).as_str(), partitions, jobs.clone()));
+        specs.push(spec(config, names.marks(tier.as_str()).as_str(), partitions, marks(config)));
         for rung in config.retry.rungs() {
             let topic = names.delay(tier.as_str(), rung.delay());
             specs.push(spec(config, topic.as_str(), partitions, jobs.clone()));
@@ -65,8 +66,69 @@ fn finite(config: &Config, retention: Duration) -> BTreeMap<String, String> {
     settings
 }
 
+/// Nothing but time may remove a mark.
+fn marks(config: &Config) -> BTreeMap<String, String> {
+    let mut settings = finite(config, marks_retention(config));
+    settings.insert("retention.bytes".to_owned(), "-1".to_owned());
+    settings
+}
+
+/// How long a changelog of marks holds its records: a tenth, and at least an hour, longer than marks are remembered. So a broker
+/// whose clock is ahead deletes no mark that still counts.
+pub fn marks_retention(config: &Config) -> Duration {
+    let remembered = config.state.retention;
+    remembered + (remembered / 10).max(Duration::from_secs(3600))
+}
+
+/// Whether the topic is a changelog of marks.
+pub fn is_changelog(config: &Config, topic: &str) -> bool {
+    let names = names(config);
+    config.tiers.keys().any(|tier| names.marks(tier.as_str()).as_str() == topic)
+}
+
 fn compacted() -> BTreeMap<String, String> {
     [("cleanup.policy", "compact"), ("message.timestamp.type", "LogAppendTime")]
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(more: &str) -> Config {
+        let text = format!("[kafka]\nbootstrap = \"b:9092\"\n{more}");
+        Config::parse("test", &text, std::iter::empty()).expect("it is valid")
+    }
+
+    fn spec_of(config: &Config, topic: &str) -> TopicSpec {
+        topics(config).into_iter().find(|spec| spec.name == topic).expect("it is planned")
+    }
+
+    #[test]
+    fn every_tier_has_a_changelog_that_is_partitioned_as_its_jobs_and_outlasts_its_marks() {
+        let config = config("replication = 3\n[tiers.fast]\npartitions = 7\n[tiers.slow]\n");
+        for (tier, partitions) in [("fast", 7), ("slow", 6)] {
+            let marks = spec_of(&config, &format!("tidegate.{tier}.marks"));
+            let jobs = spec_of(&config, &format!("tidegate.{tier}.jobs"));
+            assert_eq!((marks.partitions, jobs.partitions), (Some(partitions), Some(partitions)));
+            assert_eq!((marks.replication, marks.keyed), (jobs.replication, true));
+            let settings = |name: &str| marks.settings.get(name).map(String::as_str);
+            assert_eq!(settings("cleanup.policy"), Some("delete"));
+            assert_eq!(settings("message.timestamp.type"), Some("LogAppendTime"));
+            // A day and a tenth of it.
+            assert_eq!(settings("retention.ms"), Some("95040000"));
+            assert_eq!(settings("segment.ms"), Some("9504000"));
+            assert_eq!(settings("retention.bytes"), Some("-1"));
+            assert_eq!(settings("min.insync.replicas"), Some("2"));
+        }
+    }
+
+    #[test]
+    fn the_slack_of_a_changelog_is_a_tenth_and_at_least_an_hour() {
+        for (retention, hours) in [("2h", 3), ("10h", 11), ("100h", 110)] {
+            let config = config(&format!("[state]\nretention = \"{retention}\""));
+            assert_eq!(marks_retention(&config), Duration::from_secs(hours * 3600), "{retention}");
+        }
+    }
 }

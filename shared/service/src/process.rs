@@ -84,6 +84,7 @@ impl Process {
             warn!(note, "configuration");
         }
         info!(ladder = config.ladder_summary(), "the retry ladder");
+        info!(rule = config.duplicates_summary(), "duplicates");
         let kafka = wiring::kafka(&config);
         Ok(Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe })
     }

@@ -39,7 +39,41 @@ pub(super) fn notes(config: &Config) -> Vec<String> {
              write a class, an ignore rule, or remove the source"
         )
     };
-    unread.map(note).collect()
+    unread.map(note).chain(windows_that_outlast_their_marks(config)).collect()
+}
+
+/// A key's window says for how long it is one job, and marks can't keep that.
+fn windows_that_outlast_their_marks(config: &Config) -> impl Iterator<Item = String> {
+    let remembered = config.state.retention;
+    config.classes.values().filter_map(move |class| {
+        let every = class.key_window.as_ref().map(|window| window.every).filter(|every| *every > remembered)?;
+        let (name, every, remembered) = (&class.name, exact(every), exact(remembered));
+        Some(format!(
+            "classes.{name}.key_window.every = {every}, but a done job is remembered for {remembered} only: a duplicate that comes \
+             later in the same window runs again; raise state.retention to {every} or more"
+        ))
+    })
+}
+
+/// For how long a duplicate is refused, and what an older one does.
+pub(super) fn duplicates_summary(config: &Config) -> String {
+    let (remembered, held) = (config.state.retention, config.topics.job_retention);
+    let promise = format!(
+        "a duplicate is refused for {} after its job was done; a replay of an older record runs the job again",
+        exact(remembered)
+    );
+    if remembered >= held {
+        return format!(
+            "{promise}. Job and delay topics hold a record for {}, so marks outlast whatever waits in them",
+            exact(held)
+        );
+    }
+    format!(
+        "{promise}. Job and delay topics hold a record for {held}: after an outage longer than {remembered}, a duplicate that waited in \
+         them may run again",
+        held = exact(held),
+        remembered = exact(remembered)
+    )
 }
 
 type Note<'a> = &'a mut dyn FnMut(String, String, &str);
@@ -76,10 +110,13 @@ fn sources_are_not_our_topics(config: &Config, note: Note<'_>) {
 
 fn retentions_cover_the_waits(config: &Config, note: Note<'_>) {
     let wait = config.retry.longest_wait();
-    // Otherwise a waiting job's mark is gone before the job is back, and a duplicate of it would run beside it.
-    let needed = wait + MARK_SLACK;
+    // Otherwise a mark is gone before the job that it tells of is back, and a duplicate of that would run beside it.
+    let needed = config.retry.total_wait() + wait + MARK_SLACK;
     if config.state.retention < needed {
-        let wrong = format!("{} is less than the longest wait and an hour", exact(config.state.retention));
+        let wrong = format!(
+            "{} is less than a job may wait in all delay topics, and its mark is believed then",
+            exact(config.state.retention)
+        );
         note("state.retention".to_owned(), wrong, &format!("set at least \"{}s\"", needed.as_secs() + 1));
     }
     if config.topics.job_retention < 2 * wait {

@@ -46,7 +46,7 @@ pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};
 pub use selection::{Ignore, Scalar, When};
-pub use values::ByteSize;
+pub use values::{ByteSize, exact as duration_text};
 
 use class::Declared;
 use environment::Overrides;
@@ -185,6 +185,11 @@ impl Config {
     /// What is allowed, but probably not meant: for a warning at the start, and for `config check`.
     pub fn notes(&self) -> Vec<String> {
         coherence::notes(self)
+    }
+
+    /// For how long a duplicate is refused, and what an older one does: for the start, and for `config check`.
+    pub fn duplicates_summary(&self) -> String {
+        coherence::duplicates_summary(self)
     }
 
     /// What the default ladder amounts to: `4 attempts; waits 1s + 4s + 16s = 21s (17s to 25s with jitter)`.

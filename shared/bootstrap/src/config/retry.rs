@@ -103,6 +103,11 @@ impl Retry {
         self.jitter.longest(longest)
     }
 
+    /// The longest time that a record waits when it passes every delay topic once.
+    pub fn total_wait(&self) -> Duration {
+        self.jitter.longest(self.rungs().iter().map(|rung| rung.delay()).sum())
+    }
+
     /// What a ladder amounts to in words: `4 attempts; waits 1s + 4s + 16s = 21s (17s to 25s with jitter)`.
     ///
     /// With more attempts than rungs + 1, the last rung repeats.

@@ -284,9 +284,47 @@ mod refusals {
     fn a_retention_shorter_than_a_wait_is_refused() {
         check(
             "[state]\nretention = \"1h\"",
-            "state.retention: 1h is less than the longest wait and an hour; set at least \"4321s\"",
+            "state.retention: 1h is less than a job may wait in all delay topics, and its mark is believed then; set at least \"5138s\"",
         );
+        // 21 s of the ladder, 660 s of the rest, a fifth more for jitter; then the longest of them, and an hour.
+        assert_eq!(problems("[state]\nretention = \"5138s\"", &[]), [""; 0]);
+        assert_eq!(problems("[state]\nretention = \"5137s\"", &[]).len(), 1);
+        assert_eq!(problems("[retry]\nwait_only = [\"1m\", \"1d\"]", &[]).len(), 1);
         assert_eq!(problems("[topics]\njob_retention = \"20m\"", &[]).len(), 1);
+    }
+
+    #[test]
+    fn the_summary_of_duplicates_says_for_how_long_and_what_comes_later() {
+        let summary = |more: &str| valid(&format!("{MINIMAL}\n{more}"), &[]).duplicates_summary();
+        assert_eq!(
+            summary(""),
+            "a duplicate is refused for 1d after its job was done; a replay of an older record runs the job again. Job and delay \
+             topics hold a record for 14d: after an outage longer than 1d, a duplicate that waited in them may run again"
+        );
+        assert!(summary("[state]\nretention = \"14d\"").ends_with(
+            "Job and delay topics hold a record for 14d, so marks outlast whatever waits in them"
+        ));
+    }
+
+    #[test]
+    fn a_window_that_outlasts_the_marks_of_its_keys_is_noted() {
+        let window = |every: &str, more: &str| {
+            let class =
+                "[classes.weekly]\nsource = \"shop.payments.v1\"\nkey = [\"id\"]\nhandler.type = \"log\"\n";
+            let text =
+                format!("{MINIMAL}\n{class}key_window = {{ field = \"at\", every = \"{every}\" }}\n{more}");
+            valid(&text, &[]).notes()
+        };
+        assert_eq!(window("1d", ""), [""; 0]);
+        assert_eq!(window("7d", "[state]\nretention = \"7d\""), [""; 0]);
+        let notes = window("7d", "");
+        assert_eq!(notes.len(), 1);
+        assert!(
+            notes[0].starts_with(
+                "classes.weekly.key_window.every = 7d, but a done job is remembered for 1d only"
+            ),
+            "{notes:?}"
+        );
     }
 
     #[test]

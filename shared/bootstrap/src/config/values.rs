@@ -287,7 +287,7 @@ const TIME_UNITS: [(&str, u128); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A duration in the largest unit that gives a whole number: `1m`, `90s`, `1500ms`.
-pub(super) fn exact(duration: Duration) -> String {
+pub fn exact(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = TIME_UNITS.iter().find(|(_, factor)| millis > 0 && millis.is_multiple_of(*factor));
     unit.map_or_else(|| format!("{millis}ms"), |(unit, factor)| format!("{}{unit}", millis / factor))
