@@ -127,7 +127,7 @@ fn changelog(
     let reader = LogReader::new(&process.kafka)?;
     let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
     let ports = ChangelogPorts {
-        publisher: Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?),
+        publisher: Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?),
         table: marks,
         reader: Arc::new(restorer),
     };

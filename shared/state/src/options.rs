@@ -40,7 +40,6 @@ impl Tuning {
         options.set_max_background_jobs(2);
         options.set_write_buffer_manager(&self.write_buffers);
         options.set_bytes_per_sync(MIB as u64);
-        options.set_skip_stats_update_on_db_open(true);
         options.set_stats_dump_period_sec(0);
         options.set_stats_persist_period_sec(0);
         options.set_max_manifest_file_size(4 * MIB);

@@ -13,8 +13,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use support::*;
+use tidegate_domain::{CommitPosition, IdempotencyKey};
+use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
 use tidegate_pipeline::ports::MarkStoreError;
-use tidegate_state::OpenError;
+use tidegate_state::{Marks, OpenError};
 
 /// A small disk of its own, until it is dropped.
 struct Disk(PathBuf);
@@ -56,62 +59,92 @@ impl Drop for Disk {
     }
 }
 
+/// A changelog whose record at each position has 500 marks, applied to a copy as its owner would.
+struct Owner {
+    at: TopicPartition,
+    /// The end of the changelog.
+    end: u64,
+}
+
+impl Owner {
+    fn keys(position: u64) -> Vec<IdempotencyKey> {
+        (position * 500..(position + 1) * 500).map(key).collect()
+    }
+
+    fn apply(&self, marks: &Marks, position: u64) -> Result<(), MarkStoreError> {
+        let entries: Vec<_> = (position * 500..(position + 1) * 500).map(entry).collect();
+        apply(marks, &self.at, &entries, NOW, copy(position as i64 + 1, None))
+    }
+
+    /// Opens the copy until that works, and applies what it misses.
+    fn catch_up(&self, marks: &Marks) {
+        let mut found = LocalCopy::default();
+        eventually("the partition opens", || match try_open(marks, &self.at) {
+            Ok(copy) => {
+                found = copy;
+                true
+            }
+            Err(_) => false,
+        });
+        let position = found.position.map_or(0, |CommitPosition(position)| position as u64);
+        assert!(position <= self.end, "more than was ever applied");
+        for missed in position..self.end {
+            self.apply(marks, missed).unwrap();
+        }
+    }
+
+    fn check(&self, marks: &Marks, step: usize) {
+        for position in (0..self.end).step_by(step) {
+            let found = look_up(marks, &self.at, &Self::keys(position));
+            assert!(found.iter().all(|mark| *mark == done()), "{position} of {}", self.end);
+        }
+    }
+}
+
 #[test]
 fn a_full_disk_is_a_clear_error_half_applies_nothing_and_heals() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(&dir.path().join("disk"), "24m") else { return };
+    let Some(disk) = Disk::mount(&dir.path().join("disk"), "48m") else { return };
     let path = disk.0.join("s");
     let marks = open(&path);
-    for n in 0..2 {
-        open_partition(&marks, &partition(n));
-    }
-    let mut written = Vec::new();
-    for round in 0..3_u64 {
-        append(&marks, &partition(1), &[entry(round)], NOW);
+    let mut owners = [0, 1].map(|n| Owner { at: partition(n), end: 0 });
+    for _round in 0..3_u64 {
+        for owner in &mut owners {
+            owner.catch_up(&marks);
+            owner.apply(&marks, owner.end).unwrap();
+            owner.end += 1;
+        }
         let filler = disk.fill();
-        let mut batch = round * 1_000_000;
+        let owner = &mut owners[0];
         let refused = loop {
-            let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
-            match try_append(&marks, &partition(0), &entries, NOW) {
-                Ok(()) => written.push(batch),
+            match owner.apply(&marks, owner.end) {
+                Ok(()) => owner.end += 1,
                 Err(error) => break error,
             }
-            batch += 500;
-            assert!(batch < round * 1_000_000 + 900_000, "the disk was never full");
+            assert!(owner.end < 3_000, "the disk was never full");
         };
         assert!(
             matches!(&refused, MarkStoreError::Write(text) if text.contains("No space left")),
             "{refused}"
         );
-        // What was acknowledged is read meanwhile, as long as the database is there.
-        assert!(is_done(&marks, &partition(1), round));
+        // What was applied is read meanwhile, as long as the database is there.
+        owners[1].check(&marks, 1);
         fs::remove_file(filler).unwrap();
-        let refused: Vec<_> = (batch..batch + 500).map(key).collect();
-        batch += 500;
-        let entries: Vec<_> = (batch..batch + 500).map(entry).collect();
-        eventually("writing works again", || try_append(&marks, &partition(0), &entries, NOW).is_ok());
-        written.push(batch);
-        let found = look_up(&marks, &partition(0), &refused);
-        assert!(
-            found.iter().all(|mark| *mark == found[0]),
-            "the refused batch is there as a whole or not at all"
-        );
-        // The other partition goes on, too.
-        append(&marks, &partition(1), &[entry(1_000_000 + round)], NOW);
-        for batch in written.iter().step_by(20) {
-            let keys: Vec<_> = (*batch..batch + 500).map(key).collect();
-            assert!(
-                look_up(&marks, &partition(0), &keys).iter().all(|mark| *mark == done()),
-                "batch {batch}"
-            );
+        eventually("the database is opened anew", || {
+            let looked = marks.look_up(&owners[1].at, &[key(1)], &mut Vec::new());
+            matches!(looked, Err(MarkStoreError::NotOpen(_)))
+        });
+        for owner in &owners {
+            owner.catch_up(&marks);
+            owner.check(&marks, 20);
         }
     }
     drop(marks);
     let marks = open(&path);
-    open_partition(&marks, &partition(0));
-    for batch in &written {
-        let keys: Vec<_> = (*batch..batch + 500).map(key).collect();
-        assert!(look_up(&marks, &partition(0), &keys).iter().all(|mark| *mark == done()), "batch {batch}");
+    for owner in &owners {
+        let found = open_partition(&marks, &owner.at);
+        assert_eq!(found, copy(owner.end as i64, None), "a clean end flushes all");
+        owner.check(&marks, 1);
     }
     assert!(set_aside(&path).is_empty());
 }

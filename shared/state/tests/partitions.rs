@@ -8,9 +8,10 @@ use std::fs;
 use proptest::prelude::*;
 use support::*;
 use tidegate_domain::mark::Phase;
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Topic, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, Topic, UnixMillis};
 use tidegate_pipeline::TopicPartition;
-use tidegate_pipeline::ports::{MarkEntry, MarkStore, MarkStoreError, Ticket};
+use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
+use tidegate_pipeline::ports::{MarkEntry, MarkStoreError, Ticket};
 use tidegate_state::{Marks, MemoryBudgets};
 
 #[test]
@@ -113,7 +114,10 @@ fn every_opening_is_answered_once_and_the_last_one_counts() {
         append(&marks, &partition(n), &[entry(1)], NOW);
     }
     marks.open(&partition(0), Ticket(9), &ear.inbox);
-    assert!(matches!(ear.next(), (Ticket(9), Ok(()))), "an open one is open at once");
+    assert!(
+        matches!(ear.next(), (Ticket(9), Ok(LocalCopy { position: Some(_), .. }))),
+        "an open one is open at once"
+    );
 }
 
 #[test]
@@ -126,22 +130,29 @@ fn a_topic_without_an_identity_is_refused() {
 }
 
 #[test]
-fn the_changelog_position_is_stored_with_its_marks() {
+fn a_copy_says_how_far_it_goes_and_who_opened_the_partition_last() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let at = partition(0);
-    {
-        let marks = open(&path);
-        open_partition(&marks, &at);
-        assert_eq!(marks.position(&at).unwrap(), None);
-        marks.apply(&at, &[entry(1)], UnixMillis(NOW), Some(CommitPosition(17))).unwrap();
-        append(&marks, &at, &[entry(2)], NOW);
-        assert_eq!(marks.position(&at).unwrap(), Some(CommitPosition(17)));
+    let steps = [
+        copy(17, None),
+        copy(18, Some(opener(1))),
+        copy(40, Some(tidegate_pipeline::changelog::Opener { closed: true, ..opener(200) })),
+        copy(41, None),
+    ];
+    let mut marks = open(&path);
+    assert_eq!(open_partition(&marks, &at), LocalCopy::default(), "there is no copy yet");
+    for (n, step) in steps.into_iter().enumerate() {
+        apply(&marks, &at, &[entry(n as u64)], NOW, step).unwrap();
+        assert_eq!(open_partition(&marks, &at), step, "it is open already");
+        marks.close(&at);
+        assert_eq!(open_partition(&marks, &at), step);
+        drop(marks);
+        marks = open(&path);
+        assert_eq!(open_partition(&marks, &at), step);
+        assert!((0..=n as u64).all(|n| is_done(&marks, &at, n)));
+        assert_eq!(open_partition(&marks, &partition(1)), LocalCopy::default(), "of another");
     }
-    let marks = open(&path);
-    open_partition(&marks, &at);
-    assert_eq!(marks.position(&at).unwrap(), Some(CommitPosition(17)));
-    assert!(is_done(&marks, &at, 1) && is_done(&marks, &at, 2));
 }
 
 #[test]
@@ -211,16 +222,13 @@ fn the_options_are_those_of_the_column_families_that_are_open() {
     };
     check(
         &section("DBOptions"),
-        &[
-            "max_open_files=256",
-            "max_total_wal_size=33554432",
-            "wal_recovery_mode=kTolerateCorruptedTailRecords",
-        ],
+        &["max_open_files=256", "atomic_flush=false", "avoid_flush_during_shutdown=false"],
     );
     check(
         &section(r#"CFOptions "jobs.tidegate.default.jobs.3""#),
         &[
             "write_buffer_size=8388608",
+            "level0_stop_writes_trigger=2147483647",
             "compression=kNoCompression",
             "memtable_whole_key_filtering=true",
             "memtable_prefix_bloom_size_ratio=0.020000",

@@ -4,37 +4,21 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use support::*;
-use tempfile::TempDir;
 use tidegate_domain::Topic;
-use tidegate_pipeline::ports::{MarkStore, MarkStoreError};
+use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
+use tidegate_pipeline::ports::MarkStoreError;
 use tidegate_state::{Marks, OpenError, Settings, TopicIdentity};
 
-/// A store with some marks in files and some in the log. The directory around it is removed with the first value.
-fn filled() -> (TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    let marks = open(&path);
+/// A store with some marks in one file and some in another.
+fn filled(path: &Path) {
+    let marks = open(path);
     open_partition(&marks, &partition(0));
     append(&marks, &partition(0), &(0..20_000).map(entry).collect::<Vec<_>>(), NOW);
     marks.compact(&partition(0)).unwrap();
     append(&marks, &partition(0), &[entry(1_000_000), entry(1_000_001)], NOW);
-    (dir, path)
-}
-
-/// No room for a filter: so nothing is read at open, and what comes later meets the damage.
-fn open_without_filter(path: &Path) -> Marks {
-    let mut settings = settings(path);
-    settings.memory.filter_per_partition = 0;
-    Marks::open_dir(settings).unwrap()
-}
-
-fn damage_blocks(path: &Path) {
-    for file in files(path, ".sst") {
-        flip(&file, |len| len / 3);
-    }
 }
 
 fn flip(file: &Path, place: impl Fn(usize) -> usize) {
@@ -48,7 +32,7 @@ fn flip(file: &Path, place: impl Fn(usize) -> usize) {
 fn check_set_aside(path: &Path, settings: Settings, reason: &str) {
     let marks = Marks::open_dir(settings.clone()).unwrap();
     let at = partition(0);
-    open_partition(&marks, &at);
+    assert_eq!(open_partition(&marks, &at), LocalCopy::default());
     assert!(!is_done(&marks, &at, 1));
     append(&marks, &at, &[entry(2)], NOW);
     assert!(is_done(&marks, &at, 2));
@@ -67,7 +51,9 @@ fn check_set_aside(path: &Path, settings: Settings, reason: &str) {
 fn state_of_another_cluster_topic_or_partition_count_is_set_aside() {
     let identity = |id: &str, partitions| TopicIdentity { id: id.to_owned(), partitions };
     let check = |reason, change: &dyn Fn(&mut Settings)| {
-        let (_dir, path) = filled();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
         let mut settings = settings(&path);
         change(&mut settings);
         check_set_aside(&path, settings, reason);
@@ -80,7 +66,9 @@ fn state_of_another_cluster_topic_or_partition_count_is_set_aside() {
 #[test]
 fn state_without_a_readable_origin_is_set_aside() {
     let check = |reason, damage: &dyn Fn(&Path)| {
-        let (_dir, path) = filled();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
         damage(&path.join("provenance.json"));
         check_set_aside(&path, settings(&path), reason);
     };
@@ -91,7 +79,9 @@ fn state_without_a_readable_origin_is_set_aside() {
 
 #[test]
 fn the_retention_and_another_topic_are_no_reason_to_distrust() {
-    let (_dir, path) = filled();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
     let mut settings = settings(&path);
     settings.retention *= 2;
     let other = TopicIdentity { id: "topic-id-9".to_owned(), partitions: 3 };
@@ -102,13 +92,15 @@ fn the_retention_and_another_topic_are_no_reason_to_distrust() {
     drop(marks);
     let text = fs::read_to_string(path.join("provenance.json")).unwrap();
     assert!(text.contains("topic-id-1") && text.contains("topic-id-9"), "{text}");
-    assert_eq!(set_aside(&path), Vec::<PathBuf>::new());
+    assert_eq!(set_aside(&path), Vec::<std::path::PathBuf>::new());
 }
 
 #[test]
 fn a_database_that_can_not_be_opened_for_corruption_is_set_aside() {
     let check = |damage: &dyn Fn(&Path)| {
-        let (_dir, path) = filled();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s");
+        filled(&path);
         damage(&path);
         check_set_aside(&path, settings(&path), "corrupt");
     };
@@ -119,35 +111,22 @@ fn a_database_that_can_not_be_opened_for_corruption_is_set_aside() {
     check(&|path| fs::remove_file(path.join("db/CURRENT")).unwrap());
     check(&|path| fs::remove_file(&files(path, ".sst")[0]).unwrap());
     check(&|path| fs::write(&files(path, ".sst")[0], b"short").unwrap());
-    check(&|path| {
-        let log = files(path, ".log").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
-        flip(&log, |_| 20);
-    });
-}
-
-#[test]
-fn the_half_record_of_a_killed_process_is_cut_off_and_nothing_is_set_aside() {
-    let (_dir, path) = filled();
-    let log = files(&path, ".log").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
-    let bytes = fs::read(&log).unwrap();
-    fs::write(&log, &bytes[..bytes.len() - 3]).unwrap();
-    let marks = open(&path);
-    open_partition(&marks, &partition(0));
-    assert!(is_done(&marks, &partition(0), 1));
-    assert!(!is_done(&marks, &partition(0), 1_000_000), "the batch is gone as a whole");
-    assert!(!is_done(&marks, &partition(0), 1_000_001), "the batch is gone as a whole");
-    assert!(set_aside(&path).is_empty());
 }
 
 /// Damage that only the scan at open meets is found there; the owner opens again, and gets an empty store.
 #[test]
 fn a_damaged_block_is_found_when_the_partition_is_opened() {
-    let (_dir, path) = filled();
-    damage_blocks(&path);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    // The small one is read when the database is opened.
+    let largest = files(&path, ".sst").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
+    flip(&largest, |len| len / 3);
     let marks = open(&path);
     let error = try_open(&marks, &partition(0)).unwrap_err();
     assert!(matches!(&error, MarkStoreError::Read(text) if text.contains("corrupt")), "{error}");
     eventually("the partition opens", || try_open(&marks, &partition(0)).is_ok());
+    assert_eq!(open_partition(&marks, &partition(0)), LocalCopy::default());
     assert_eq!(set_aside(&path).len(), 1);
     assert!(!is_done(&marks, &partition(0), 1));
     append(&marks, &partition(0), &[entry(1)], NOW);
@@ -156,16 +135,23 @@ fn a_damaged_block_is_found_when_the_partition_is_opened() {
 
 #[test]
 fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_go_on() {
-    let (_dir, path) = filled();
-    let marks = open_without_filter(&path);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let mut settings = settings(&path);
+    // No room for a filter: so nothing is read at open, and look-ups meet the damage.
+    settings.memory.filter_per_partition = 0;
+    let marks = Marks::open_dir(settings).unwrap();
     for n in 0..3 {
         open_partition(&marks, &partition(n));
     }
-    damage_blocks(&path);
+    for file in files(&path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
     let keys: Vec<_> = (0..20_000).map(key).collect();
     let error = marks.look_up(&partition(0), &keys, &mut Vec::new()).unwrap_err();
     assert!(matches!(&error, MarkStoreError::Read(text) if text.contains("corrupt")), "{error}");
-    eventually("look-ups work", || marks.look_up(&partition(0), &keys, &mut Vec::new()).is_ok());
+    check_closed(&marks, 3);
     assert_eq!(set_aside(&path).len(), 1, "once, however often it was reported");
     for n in 0..3 {
         append(&marks, &partition(n), &[entry(n as u64)], NOW);
@@ -173,20 +159,45 @@ fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_
     }
 }
 
+/// Waits until the partitions are closed for a fault; none is answered for nor written to before it is opened again, and then there
+/// is no copy.
+fn check_closed(marks: &Marks, partitions: i32) {
+    eventually("the database is opened anew", || {
+        let looked = marks.look_up(&partition(0), &[key(1)], &mut Vec::new());
+        matches!(looked, Err(MarkStoreError::NotOpen(_)))
+    });
+    for n in 0..partitions {
+        let at = partition(n);
+        let looked = marks.look_up(&at, &[key(1)], &mut Vec::new());
+        assert!(matches!(looked, Err(MarkStoreError::NotOpen(_))), "{looked:?}");
+        let applied = try_append(marks, &at, &[entry(1)], NOW);
+        assert!(matches!(applied, Err(MarkStoreError::NotOpen(_))), "{applied:?}");
+        eventually("it opens", || try_open(marks, &at).is_ok());
+        assert_eq!(try_open(marks, &at).unwrap(), LocalCopy::default());
+    }
+}
+
 #[test]
 fn damage_that_a_compaction_meets_stops_writing_until_the_state_is_set_aside() {
-    let (_dir, path) = filled();
-    let marks = open_without_filter(&path);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    filled(&path);
+    let mut settings = settings(&path);
+    settings.memory.filter_per_partition = 0;
+    let marks = Marks::open_dir(settings).unwrap();
     let at = partition(0);
     open_partition(&marks, &at);
-    damage_blocks(&path);
+    for file in files(&path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
     append(&marks, &at, &[entry(7)], NOW);
     // The compaction fails silently: RocksDB shows it at the next write.
     marks.compact(&at).unwrap();
     let error = try_append(&marks, &at, &[entry(8)], NOW).unwrap_err();
     assert!(matches!(&error, MarkStoreError::Write(text) if text.contains("corrupt")), "{error}");
-    eventually("writing works again", || try_append(&marks, &at, &[entry(8)], NOW).is_ok());
-    assert!(is_done(&marks, &at, 8));
+    check_closed(&marks, 1);
+    append(&marks, &at, &[entry(8)], NOW);
+    assert!(is_done(&marks, &at, 8) && !is_done(&marks, &at, 7));
     assert_eq!(set_aside(&path).len(), 1);
 }
 
@@ -213,19 +224,13 @@ fn a_directory_in_use_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_made_is_told_with_its_path_the_reason_and_what_to_do() {
+fn a_directory_that_can_not_be_made_is_a_clear_error() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a-file");
-    fs::write(&file, "kept").unwrap();
-    // The last one: where not even root may write.
-    for path in [file.clone(), file.join("s"), Path::new("/proc/tidegate/s").to_owned()] {
-        let error = open_error(settings(&path));
-        let (OpenError::NoDirectory { reason, .. } | OpenError::Denied { reason, .. }) = &error else {
-            panic!("{path:?}: {error:?}")
-        };
-        let text = error.to_string();
-        assert!(text.contains(path.to_str().unwrap()) && text.contains(&format!("({reason})")), "{text}");
-        assert!(text.contains("set another"), "{text}");
-    }
-    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+    fs::write(&file, "").unwrap();
+    let error = open_error(settings(&file.join("s")));
+    assert!(matches!(error, OpenError::Failed { .. }), "{error}");
+    // Where not even root may write.
+    let error = open_error(settings(Path::new("/proc/tidegate/s")));
+    assert!(matches!(error, OpenError::Failed { .. } | OpenError::Denied { .. }), "{error}");
 }
