@@ -177,8 +177,11 @@ impl Fleet {
     pub(crate) fn wait_ready(&mut self, name: &str, within: Duration) -> bool {
         let Some(member) = self.members.get_mut(name) else { return false };
         let url = format!("{}/readyz", member.url);
-        let ready = || matches!(http::get(&url), Ok((200, _)));
-        look_until(within, || (ready() || !member.process.is_running()).then_some(())).is_some()
+        let answer = || match http::get(&url) {
+            Ok((200, _)) => Some(true),
+            _ => (!member.process.is_running()).then_some(false),
+        };
+        look_until(within, answer).unwrap_or(false)
     }
 
     /// Why a service is not ready now; `None`: it is.

@@ -27,45 +27,41 @@ pub(super) enum Trouble {
 }
 
 /// Whether the end of a run may have been unmarked still at that time.
-pub(super) fn unmarked_until(history: &History, run: &Call, until: At) -> bool {
+fn was_unmarked(history: &History, run: &Call, at: At) -> bool {
     let marked = run.ended.plus_millis(MARKED_WITHIN);
-    let unwell =
-        |fault: &&Injected| fault.from <= marked && fault.until.plus_millis(WELL_WITHIN) >= run.ended;
-    until <= marked || history.faults.iter().filter(|fault| fault.of_servers).any(|fault| unwell(&fault))
+    let unwell = |fault: &Injected| fault.from <= marked && fault.until.plus_millis(WELL_WITHIN) >= run.ended;
+    at <= marked || history.faults.iter().any(|fault| fault.of_servers && unwell(fault))
 }
 
-/// What befell the process of a run before the key was run again, and before the run could be marked.
+/// What befell the process of a run before the key was run again, and while the run could be unmarked.
 pub(super) fn trouble_of_run(history: &History, run: &Call, again: At) -> Option<Trouble> {
-    let trouble = trouble(history, run.life, run.began, again)?;
-    let ended = history.lives.get(run.life)?.ended.map_or(again, |(at, _)| at);
-    match trouble {
-        Trouble::Killed | Trouble::EndedItself if !unmarked_until(history, run, ended) => None,
-        trouble => Some(trouble),
-    }
+    let troubles = troubles(history, run.life, run.began, again);
+    troubles.into_iter().find(|(at, _)| was_unmarked(history, run, *at)).map(|(_, trouble)| trouble)
 }
 
-/// What befell the process of that number between two moments.
-pub(super) fn trouble(history: &History, life: LifeNumber, from: At, until: At) -> Option<Trouble> {
-    let life = history.lives.get(life)?;
+/// What befell the process of that number between two moments, and when.
+pub(super) fn troubles(history: &History, life: LifeNumber, from: At, until: At) -> Vec<(At, Trouble)> {
+    let Some(life) = history.lives.get(life) else { return Vec::new() };
     let within = |at: At| from <= at && at <= until;
+    let mut found = Vec::new();
     match life.ended {
-        Some((at, Ending::Killed)) if within(at) => return Some(Trouble::Killed),
-        Some((at, Ending::Itself(_))) if within(at) => return Some(Trouble::EndedItself),
+        Some((at, Ending::Killed)) if within(at) => found.push((at, Trouble::Killed)),
+        Some((at, Ending::Itself(_))) if within(at) => found.push((at, Trouble::EndedItself)),
         _ => {}
     }
-    let frozen = |&(began, ended): &(At, At)| began <= until && ended.plus_millis(LEARNS_WITHIN) >= from;
-    if life.frozen.iter().any(frozen) {
-        return Some(Trouble::Frozen);
+    let frozen = |&&(began, ended): &&(At, At)| began <= until && ended.plus_millis(LEARNS_WITHIN) >= from;
+    found.extend(life.frozen.iter().filter(frozen).map(|&(began, _)| (began, Trouble::Frozen)));
+    for &(at, what) in &life.said {
+        match what {
+            // Another may own the partition for a while before the process hears of it.
+            Said::Lost if from <= at && at <= until.plus_millis(LEARNS_WITHIN) => {
+                found.push((at.plus_millis(-LEARNS_WITHIN), Trouble::Lost));
+            }
+            Said::Left if within(at) => found.push((at, Trouble::Left)),
+            _ => {}
+        }
     }
-    // Another may own the partition for a while before the process hears of it.
-    let said = |at: At, what| match what {
-        Said::Lost => from <= at && at <= until.plus_millis(LEARNS_WITHIN),
-        Said::Left => within(at),
-    };
-    life.said.iter().find(|&&(at, what)| said(at, what)).map(|(_, what)| match what {
-        Said::Lost => Trouble::Lost,
-        Said::Left => Trouble::Left,
-    })
+    found
 }
 
 /// Who owned which partition, as the changelogs tell it.

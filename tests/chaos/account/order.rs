@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Books;
-use super::lives::trouble;
+use super::lives::troubles;
 use crate::history::{At, Call, Kind, Published};
 
 /// Pairs of followers, counted; those that broke the rule are told.
@@ -54,7 +54,7 @@ impl Order {
         if call.began >= before.at {
             return;
         }
-        let troubled = |life| trouble(books.history, life, before.began, before.at).is_some();
+        let troubled = |life| !troubles(books.history, life, before.began, before.at).is_empty();
         let other = before.call.filter(|other| other.life != call.life);
         if troubled(call.life) || other.is_some_and(|other| troubled(other.life)) {
             self.excused += 1;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Books;
-use super::lives::{LEARNS_WITHIN, Owners, Standing, Trouble, trouble, trouble_of_run};
+use super::lives::{LEARNS_WITHIN, Owners, Standing, Trouble, trouble_of_run, troubles};
 use crate::history::{At, Call, DoneMark, Key};
 
 /// How often an owner looks for a deposed owner's marks, and how late a busy machine may make it, in milliseconds.
@@ -92,7 +92,10 @@ impl Repeats {
             return;
         }
         let history = books.history;
-        let frozen = || trouble(history, call.life, done.visible, call.began) == Some(Trouble::Frozen);
+        let frozen = || {
+            let troubles = troubles(history, call.life, done.visible, call.began);
+            troubles.iter().any(|(_, trouble)| *trouble == Trouble::Frozen)
+        };
         let had_to_know = match owners.standing(call.life, done.at, call.began) {
             Standing::Owner { since } => {
                 since > done.offset
