@@ -244,7 +244,7 @@ impl<S: Stage> Shard<S> {
 
     fn lose(&mut self, partitions: &[TopicPartition], reply: oneshot::Sender<()>) {
         for slot in self.slots_of(partitions) {
-            self.stage.lose(slot);
+            self.stage.lose(slot, &mut self.desk);
             self.forget(slot);
         }
         if reply.send(()).is_err() {
@@ -253,7 +253,7 @@ impl<S: Stage> Shard<S> {
     }
 
     fn release(&mut self, slot: Slot) -> Option<(TopicPartition, CommitPosition)> {
-        self.stage.release(slot);
+        self.stage.release(slot, &mut self.desk);
         self.forget(slot)
     }
 

@@ -49,11 +49,11 @@ pub trait Stage {
     fn is_idle(&self, slot: Slot) -> bool;
 
     /// Forgets the partition: what still runs is cancelled, what is on its way changes nothing when it arrives.
-    fn release(&mut self, slot: Slot);
+    fn release(&mut self, slot: Slot, desk: &mut Desk);
 
     /// Forgets the partition, which is another's already.
-    fn lose(&mut self, slot: Slot) {
-        self.release(slot);
+    fn lose(&mut self, slot: Slot, desk: &mut Desk) {
+        self.release(slot, desk);
     }
 }
 

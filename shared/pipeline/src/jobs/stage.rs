@@ -271,7 +271,9 @@ impl JobStage {
                     || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
             });
             let Some((&slot, partition)) = asker else {
-                events::fenced();
+                if !self.told_owner(ticket, answer.is_ok(), desk) {
+                    events::fenced();
+                }
                 continue;
             };
             match answer {
@@ -291,7 +293,10 @@ impl JobStage {
                     if matches!(error, MarkStoreError::NotOpen(_)) {
                         partition.open_again(desk);
                     }
-                    desk.trouble(slot, error.to_string());
+                    // What is let go of before it was ready is no trouble.
+                    if partition.closing == Closing::NotYet {
+                        desk.trouble(slot, error.to_string());
+                    }
                     let again_at = desk.now + RETRY_PAUSE;
                     match &mut partition.append {
                         Some(append) if append.ticket == ticket => {
@@ -387,7 +392,7 @@ impl JobStage {
     }
 
     fn write_marks(&mut self, desk: &mut Desk) {
-        self.tell_owners();
+        self.tell_owners(desk);
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.reopen(slot, desk);
@@ -400,7 +405,7 @@ impl JobStage {
             }
             let ticket = self.jobs.free_ticket();
             self.ports.marks.append(&partition.at, &batch.entries, ticket, &self.marks_ready);
-            partition.append = Some(Append { ticket, batch, again_at: None, refused });
+            partition.append = Some(Append { ticket, batch, since: desk.now, again_at: None, refused });
         }
     }
 
@@ -509,21 +514,18 @@ impl Stage for JobStage {
         self.partitions.get(&slot).is_none_or(Partition::is_idle)
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: Slot, desk: &mut Desk) {
         let theirs = |(key, in_hand): (Key, &InHand)| (in_hand.slot == slot).then_some(key);
         let keys: Vec<Key> = self.jobs.iter().filter_map(theirs).collect();
         for key in keys {
             self.stop_job(key);
         }
-        if let Some(partition) = self.partitions.remove(&slot)
-            && partition.closing == Closing::NotYet
-        {
-            let ticket = self.jobs.free_ticket();
-            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
+        if let Some(partition) = self.partitions.remove(&slot) {
+            self.let_go(&partition, desk);
         }
     }
 
-    fn lose(&mut self, slot: Slot) {
-        self.depose(slot);
+    fn lose(&mut self, slot: Slot, desk: &mut Desk) {
+        self.depose(slot, desk);
     }
 }

@@ -6,6 +6,7 @@ use tidegate_domain::mark::{Phase, Skip};
 use tidegate_domain::{
     Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, Mark, Round, UnixMillis, Verdict, mark,
 };
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::job::{Conflicts, Ordering};
@@ -39,7 +40,7 @@ impl JobStage {
         let free = self.settings.concurrency - self.running;
         let Some(partition) = self.partitions.get_mut(&slot) else { return false };
         partition.may_look_up_again(desk);
-        if !partition.goes_on() || partition.ready.is_empty() {
+        if !partition.goes_on() || partition.ready.is_empty() || partition.runs_ahead(desk.now) {
             return false;
         }
         // No more than may run: what is looked up and put back is looked up again.
@@ -53,7 +54,7 @@ impl JobStage {
             return false;
         }
         for (done, (&key, &known)) in batch.iter().zip(&known).enumerate() {
-            if !self.may_hand_out(slot) {
+            if !self.may_hand_out(slot, desk.now) {
                 self.put_back(slot, &batch[done..]);
                 break;
             }
@@ -62,8 +63,8 @@ impl JobStage {
         true
     }
 
-    fn may_hand_out(&self, slot: Slot) -> bool {
-        self.partitions.get(&slot).is_some_and(super::partition::Partition::goes_on)
+    fn may_hand_out(&self, slot: Slot, now: Instant) -> bool {
+        self.partitions.get(&slot).is_some_and(|partition| partition.goes_on() && !partition.runs_ahead(now))
     }
 
     fn put_back(&mut self, slot: Slot, keys: &[Key]) {
