@@ -390,7 +390,7 @@ impl<S: Stage> Shard<S> {
     }
 
     fn commit_if_due(&mut self) {
-        if self.desk.now < self.next_commit {
+        if !std::mem::take(&mut self.desk.commit) && self.desk.now < self.next_commit {
             return;
         }
         self.next_commit = self.desk.now + self.settings.commit_interval;

@@ -87,6 +87,8 @@ pub(super) struct InHand {
     pub(super) admission: Option<Admission>,
     /// It is marked as started: care was taken.
     pub(super) careful: bool,
+    /// It ends its process, or an equal one did.
+    pub(super) kills: bool,
     pub(super) state: State,
 }
 
@@ -234,7 +236,7 @@ impl JobStage {
         let (round, hop, attempt, due) = (job.round, job.hop, job.attempt, job.due);
         let (job, known) = (Arc::new(job), Mark::default());
         let admission = None;
-        let careful = false;
+        let (careful, kills) = (false, false);
         self.jobs.insert(InHand {
             slot,
             job,
@@ -246,6 +248,7 @@ impl JobStage {
             place,
             admission,
             careful,
+            kills,
             state,
         })
     }

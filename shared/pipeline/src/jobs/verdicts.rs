@@ -123,6 +123,13 @@ impl JobStage {
                     self.class(class).metrics.orphaned.increment(1);
                 }
             }
+            Verdict::RunAsRound(_) if known.killed_by_an_equal(&arrival).is_some() => {
+                self.dead_letter_crash(
+                    key,
+                    "an equal job of its key ended its process while nothing else ran",
+                    desk,
+                );
+            }
             Verdict::RunAsRound(round) => {
                 let in_hand = &mut self.jobs[key];
                 (in_hand.round, in_hand.hop, in_hand.attempt) = (round, Hop(0), Attempt(1));
