@@ -19,10 +19,10 @@ const RUN: usize = 512 << 10;
 const FEW: usize = 50_000;
 const BATCH: usize = 5_000;
 
-/// A partition's copy that is being restored. Takes up to 90 MB of memory.
+/// A partition's copy that is being restored. Takes up to 90 MB of memory, and keeps the store's directory in use.
 ///
 /// Dropped without [`finish`](Self::finish), it leaves what was there: the old position, and some marks more; or, from scratch, no
-/// position, which means no copy.
+/// position, which means no copy. Dropping it waits until a file that is being written is written.
 #[must_use = "what is not finished was not restored"]
 pub struct Restoring {
     refill: Arc<Refill>,

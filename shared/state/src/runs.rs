@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use rocksdb::SstFileWriter;
 use tidegate_domain::IdempotencyKey;
 use tidegate_pipeline::ports::MarkStoreError;
+use tracing::debug;
 
 use crate::entry::Row;
 use crate::error::Fault;
@@ -16,7 +17,8 @@ use crate::store::Refill;
 
 /// The thread that writes runs, as seen from the one that gathers them.
 pub(crate) struct RunWriter {
-    runs: SyncSender<Vec<Row>>,
+    /// `None` when no more come.
+    runs: Option<SyncSender<Vec<Row>>>,
     /// Runs that are written, for their memory; closed when the thread is gone.
     written: Receiver<Vec<Row>>,
     /// `None` once its outcome was taken.
@@ -44,32 +46,44 @@ impl RunWriter {
         };
         let thread = thread::Builder::new().name("marks-restore".to_owned()).spawn(work);
         let thread = thread.map_err(|error| MarkStoreError::Write(error.to_string()))?;
-        Ok(Self { runs, written, thread: Some(thread) })
+        Ok(Self { runs: Some(runs), written, thread: Some(thread) })
     }
 
     /// Hands a run over, and gives an empty one. Waits until the run before it is written.
     pub(crate) fn write(&mut self, run: Vec<Row>) -> Result<Vec<Row>, MarkStoreError> {
-        if self.runs.send(run).is_err() {
+        let sent = self.runs.as_ref().is_some_and(|runs| runs.send(run).is_ok());
+        if !sent {
             return Err(self.failure());
         }
         self.written.recv().map_err(|_| self.failure())
     }
 
     fn failure(&mut self) -> MarkStoreError {
-        let gone = || MarkStoreError::Write("writing the restored marks was broken off".to_owned());
-        match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(Err(error))) => error,
-            _ => gone(),
+        match self.end() {
+            Err(error) => error,
+            Ok(_) => MarkStoreError::Write("writing the restored marks was broken off".to_owned()),
         }
     }
 
     /// Waits until all is written, and gives the number of marks.
     pub(crate) fn finish(mut self) -> Result<u64, MarkStoreError> {
-        let Some(thread) = self.thread.take() else { return Err(self.failure()) };
-        drop(self);
-        thread
-            .join()
-            .unwrap_or_else(|_| Err(MarkStoreError::Write("a thread of a restore panicked".to_owned())))
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<u64, MarkStoreError> {
+        self.runs = None;
+        let Some(thread) = self.thread.take() else { return Ok(0) };
+        let panicked = || MarkStoreError::Write("a thread of a restore panicked".to_owned());
+        thread.join().map_err(|_| panicked())?
+    }
+}
+
+impl Drop for RunWriter {
+    /// The thread uses the store: it must not outlive who restores.
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            debug!(%error, "a restore that was broken off");
+        }
     }
 }
 
