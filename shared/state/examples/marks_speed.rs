@@ -19,7 +19,7 @@ use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
 const NOW: i64 = 1_764_400_000_000;
 
 fn settings(dir: &Path, topic: &Topic, memory: MemoryBudgets) -> Settings {
-    let identity = TopicIdentity { id: "id".to_owned(), partitions: 1 };
+    let identity = TopicIdentity { id: "id".to_owned(), partitions: 1, changelog: None };
     let topics = BTreeMap::from([(topic.clone(), identity)]);
     let provenance = Provenance { cluster_id: "cluster".to_owned(), topics };
     Settings { dir: dir.to_owned(), retention: Duration::from_secs(86_400), provenance, memory }

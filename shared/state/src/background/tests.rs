@@ -10,7 +10,7 @@ use super::*;
 use crate::{MemoryBudgets, Provenance, Settings, TopicIdentity};
 
 fn settings(dir: &Path, topic: &Topic) -> Settings {
-    let identity = TopicIdentity { id: "id".to_owned(), partitions: 1 };
+    let identity = TopicIdentity { id: "id".to_owned(), partitions: 1, changelog: None };
     let topics = BTreeMap::from([(topic.clone(), identity)]);
     Settings {
         dir: dir.to_owned(),
