@@ -15,8 +15,8 @@ use tidegate_pipeline::changelog::{LocalCopy, MarkTable, Opener};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 use tidegate_state::Marks;
 
-/// More than two runs that go to files.
-const MANY: u64 = 1_200_000;
+/// More than one run, so two files.
+const MANY: u64 = 530_000;
 
 /// Cheaper to make than `key`.
 fn quick(n: u64) -> IdempotencyKey {
@@ -64,7 +64,7 @@ fn few_and_many_marks_are_restored_with_their_position_and_opener() {
         assert_eq!(restore(&marks, &at, true, 0..count, (77, Some(opener(3)))), count);
         for _restart in 0..2 {
             assert_eq!(open_partition(&marks, &at), copy(77, Some(opener(3))));
-            assert!(holds(&marks, &at, 0..count.min(5_000)) && holds(&marks, &at, count / 2..count));
+            assert!(holds(&marks, &at, 0..count.min(5_000)) && holds(&marks, &at, count / 10 * 9..count));
             assert!(!is_done(&marks, &at, 1), "what was there before is gone");
             let none = look_up(&marks, &at, &(count..count + 5_000).map(quick).collect::<Vec<_>>());
             assert!(none.iter().all(|mark| *mark == Mark::default()));
@@ -91,7 +91,7 @@ fn what_is_restored_is_joined_with_what_is_there_in_any_order() {
     let entries = |part: u64, keys: std::ops::Range<u64>| -> Vec<MarkEntry> {
         keys.map(|n| MarkEntry { key: quick(n % 40_000), mark: mark(n, part) }).collect()
     };
-    let mut parts = vec![entries(0, 0..20_000), entries(1, 0..700_000), entries(2, 30_000..40_000)];
+    let mut parts = vec![entries(0, 0..20_000), entries(1, 0..MANY), entries(2, 30_000..40_000)];
     parts.push(entries(3, 0..30_000));
     for (n, part) in parts.iter().enumerate() {
         for &MarkEntry { key, mark } in part {
@@ -124,7 +124,7 @@ fn from_scratch_nothing_is_answered_before_it_is_finished_and_a_dropped_one_leav
     open_partition(&marks, &at);
     open_partition(&marks, &other);
     append(&marks, &at, &[entry(1)], NOW);
-    for count in [1_000, 600_000] {
+    for count in [1_000, MANY] {
         let mut restoring = marks.restore(&at, true).unwrap();
         let entries: Vec<_> = (0..count).map(quick_entry).collect();
         restoring.push(&entries, UnixMillis(NOW)).unwrap();
@@ -152,7 +152,7 @@ fn what_is_added_and_dropped_leaves_the_old_position_and_answers_meanwhile() {
     let mut marks = open(&path);
     open_partition(&marks, &at);
     apply(&marks, &at, &[entry(1)], NOW, copy(5, Some(opener(1)))).unwrap();
-    for count in [1_000, 600_000] {
+    for count in [1_000, MANY] {
         let mut restoring = marks.restore(&at, false).unwrap();
         let entries: Vec<_> = (0..count).map(quick_entry).collect();
         restoring.push(&entries, UnixMillis(NOW)).unwrap();
@@ -210,7 +210,7 @@ fn set_aside_while(marks: &Marks, path: &Path) {
 
 #[test]
 fn a_restore_that_a_set_aside_overtakes_changes_nothing() {
-    for count in [1_000, 520_000_u64] {
+    for count in [1_000, MANY] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         let mut settings = settings(&path);
