@@ -158,6 +158,12 @@ impl Database {
         Ok(self.rocks.set_options_cf(&self.family(family)?, &[("disable_auto_compactions", not)])?)
     }
 
+    #[cfg(test)]
+    pub(crate) fn lose_family(&self, name: &str) {
+        self.families.lock().remove(name);
+        self.rocks.drop_cf(name).unwrap();
+    }
+
     pub(crate) fn flush_family(&self, family: &str) -> Result<(), Fault> {
         Ok(self.rocks.flush_cf(&self.family(family)?)?)
     }

@@ -28,7 +28,7 @@ pub enum OpenError {
         reason: String,
     },
     /// Anything else, a failing disk for example.
-    #[error("the state in {} can't be opened: mend the disk, or move the directory away to remember marks anew ({reason})", .path.display())]
+    #[error("the state in {} can't be opened: mend the disk, or move the directory away to have marks read from the changelog again ({reason})", .path.display())]
     Failed {
         /// Where.
         path: PathBuf,

@@ -32,7 +32,7 @@ pub(crate) use refill::Refill;
 
 /// Keys that are read at once when a filter is built, so that a database that must be closed is not held for long.
 const SCAN: usize = 50_000;
-/// What must be free before a database that could not be written is opened again: opening writes what its log holds.
+/// What must be free before a database that could not be written is opened again, so that it is not opened in vain.
 const ROOM: usize = 4 << 20;
 const OPENING_AGAIN: &str = "the local state is being opened again after a fault; try again";
 
@@ -321,6 +321,11 @@ impl Store {
             return Err(MarkStoreError::NotOpen(at.clone()));
         }
         Ok(partition)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lose_family(&self, at: &TopicPartition) {
+        self.database.read().as_ref().unwrap().lose_family(&family_of(at));
     }
 
     fn shared(&self, family: &str) -> Family {

@@ -161,7 +161,7 @@ fn a_damaged_block_is_found_when_the_partition_is_opened() {
 }
 
 #[test]
-fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_go_on() {
+fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_closes_the_partitions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     filled(&path);
