@@ -243,9 +243,10 @@ async fn open_marks(
     tier: &Tier,
 ) -> Result<Option<Arc<Marks>>, ServiceError> {
     let config = &process.config;
-    let (kafka, topic) = (process.kafka.clone(), wiring::names(config).jobs(name.as_str()));
+    let (kafka, names) = (process.kafka.clone(), wiring::names(config));
+    let topics = (names.jobs(name.as_str()), names.marks(name.as_str()));
     let partitions = tier.partitions.get();
-    let asked = tokio::task::spawn_blocking(move || provenance(&kafka, topic, partitions));
+    let asked = tokio::task::spawn_blocking(move || provenance(&kafka, topics, partitions));
     let provenance = tokio::select! {
         biased;
         () = process.shutdown.requested() => return Ok(None),
@@ -266,14 +267,20 @@ async fn open_marks(
 }
 
 /// What the marks of a job topic belong to. Blocks.
-fn provenance(kafka: &KafkaSettings, topic: Topic, partitions: u32) -> Result<Provenance, ServiceError> {
+fn provenance(
+    kafka: &KafkaSettings,
+    (jobs, marks): (Topic, Topic),
+    partitions: u32,
+) -> Result<Provenance, ServiceError> {
     let cluster = Cluster::connect(kafka)?;
-    let mut ids = cluster.topic_ids(&[topic.as_str()])?;
-    let id = ids.remove(topic.as_str()).ok_or_else(|| {
-        ServiceError::Configuration(format!("topic `{topic}` is missing: `tidegate topics apply` creates it"))
-    })?;
-    Ok(Provenance {
-        cluster_id: cluster.cluster_id()?,
-        topics: [(topic, TopicIdentity { id, partitions })].into(),
-    })
+    let mut ids = cluster.topic_ids(&[jobs.as_str(), marks.as_str()])?;
+    let mut id_of = |topic: &Topic| {
+        ids.remove(topic.as_str()).ok_or_else(|| {
+            ServiceError::Configuration(format!(
+                "topic `{topic}` is missing: `tidegate topics apply` creates it"
+            ))
+        })
+    };
+    let identity = TopicIdentity { id: id_of(&jobs)?, partitions, changelog: Some(id_of(&marks)?) };
+    Ok(Provenance { cluster_id: cluster.cluster_id()?, topics: [(jobs, identity)].into() })
 }

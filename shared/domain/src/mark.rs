@@ -64,6 +64,9 @@ impl Starts {
     }
 }
 
+/// The `n` of a step in phase [`Phase::Dead`] whose job ended its process: equal ones would, too.
+pub const KILLED: u32 = i32::MAX.unsigned_abs();
+
 /// The copy whose handler's effect is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DoneAt {
@@ -91,6 +94,14 @@ impl Mark {
     /// The mark of a step.
     pub fn step(step: Step) -> Self {
         Self { done: None, step: Some(step) }
+    }
+
+    /// The other job, with the payload of `arrival`, that was dead-lettered because it ends its process. What an operator sent round
+    /// again since is not meant.
+    pub fn killed_by_an_equal(&self, arrival: &Arrival) -> Option<JobHash> {
+        let step = self.step.filter(|step| step.phase == Phase::Dead && step.n == KILLED)?;
+        let equal = step.job != arrival.job && step.payload == arrival.payload;
+        (equal && self.done.is_none() && arrival.round <= step.round).then_some(step.job)
     }
 
     /// The maximum of each part: associative, commutative, idempotent.

@@ -115,7 +115,7 @@ impl Stage for Noting {
         true
     }
 
-    fn release(&mut self, _: Slot) {}
+    fn release(&mut self, _: Slot, _desk: &mut Desk) {}
 }
 
 struct Silent;

@@ -390,7 +390,7 @@ impl Stage for DelayStage {
         self.partitions.get(&slot).is_none_or(|partition| partition.on_their_way == 0)
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: Slot, _desk: &mut Desk) {
         self.partitions.remove(&slot);
         self.held.retain(|held| held.slot != slot);
     }

@@ -454,7 +454,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
         self.sources.get(&slot).is_none_or(|source| source.on_their_way == 0)
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: Slot, _desk: &mut Desk) {
         self.sources.remove(&slot);
         self.in_hand.retain(|forwarded| forwarded.slot != slot);
         self.on_their_way.retain(|copy| copy.slot != slot);

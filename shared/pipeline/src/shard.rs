@@ -244,7 +244,7 @@ impl<S: Stage> Shard<S> {
 
     fn lose(&mut self, partitions: &[TopicPartition], reply: oneshot::Sender<()>) {
         for slot in self.slots_of(partitions) {
-            self.stage.lose(slot);
+            self.stage.lose(slot, &mut self.desk);
             self.forget(slot);
         }
         if reply.send(()).is_err() {
@@ -253,7 +253,7 @@ impl<S: Stage> Shard<S> {
     }
 
     fn release(&mut self, slot: Slot) -> Option<(TopicPartition, CommitPosition)> {
-        self.stage.release(slot);
+        self.stage.release(slot, &mut self.desk);
         self.forget(slot)
     }
 
@@ -390,7 +390,7 @@ impl<S: Stage> Shard<S> {
     }
 
     fn commit_if_due(&mut self) {
-        if self.desk.now < self.next_commit {
+        if !std::mem::take(&mut self.desk.commit) && self.desk.now < self.next_commit {
             return;
         }
         self.next_commit = self.desk.now + self.settings.commit_interval;

@@ -49,11 +49,11 @@ pub trait Stage {
     fn is_idle(&self, slot: Slot) -> bool;
 
     /// Forgets the partition: what still runs is cancelled, what is on its way changes nothing when it arrives.
-    fn release(&mut self, slot: Slot);
+    fn release(&mut self, slot: Slot, desk: &mut Desk);
 
     /// Forgets the partition, which is another's already.
-    fn lose(&mut self, slot: Slot) {
-        self.release(slot);
+    fn lose(&mut self, slot: Slot, desk: &mut Desk) {
+        self.release(slot, desk);
     }
 }
 
@@ -68,6 +68,7 @@ pub struct Desk {
     pub(crate) wake_at: Option<Instant>,
     pub(crate) troubles: Vec<Trouble>,
     pub(crate) again: bool,
+    pub(crate) commit: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -89,7 +90,15 @@ pub struct Trouble {
 impl Desk {
     /// A desk at this time.
     pub fn new(now: Instant, wall: UnixMillis) -> Self {
-        Self { now, wall, settled: Vec::new(), wake_at: None, troubles: Vec::new(), again: false }
+        Self {
+            now,
+            wall,
+            settled: Vec::new(),
+            wake_at: None,
+            troubles: Vec::new(),
+            again: false,
+            commit: false,
+        }
     }
 
     /// Reads the clocks again: a wait that begins now must not begin when the round did.
@@ -115,6 +124,11 @@ impl Desk {
     /// Calls [`Stage::turn`] again without waiting.
     pub fn again(&mut self) {
         self.again = true;
+    }
+
+    /// Commits what is settled in this round, without waiting for its tick.
+    pub fn commit_now(&mut self) {
+        self.commit = true;
     }
 
     /// The partition can't go on, and why.

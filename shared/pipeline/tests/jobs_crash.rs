@@ -114,6 +114,29 @@ async fn several_jobs_that_kill_their_process_are_told_apart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn jobs_equal_to_one_that_kills_its_process_are_dead_lettered_without_a_death_of_their_own() {
+    let world = World::new(1, 1);
+    for _ in 0..3 {
+        emit(&world, 20);
+    }
+    let deaths = survive(&world, &["7"].into(), 10).await;
+    let dead = world.dead();
+    assert_eq!((deaths, dead.len()), (3, 3), "{dead:?}");
+    assert!(dead.iter().all(|record| record.header("job-error-kind") == Some(&b"crash"[..])));
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_one_key_with_other_payloads_that_all_kill_their_process_come_to_an_end() {
+    let world = World::new(1, 1);
+    for payload in ["x", "y", "z"] {
+        world.emit_job(&Event::new("c", "7", payload));
+    }
+    emit(&world, 5);
+    let deaths = survive(&world, &["7"].into(), 20).await;
+    assert!(deaths <= 9, "{deaths}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_death_of_a_healthy_worker_with_a_full_window_costs_less_than_a_second() {
     let world = {
         let mut world = World::new(1, 1);

@@ -107,7 +107,7 @@ impl Stage for Puppet {
         !self.plan.lock().busy
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: Slot, _desk: &mut Desk) {
         let mut plan = self.plan.lock();
         plan.released += 1;
         plan.held.remove(&slot);

@@ -152,6 +152,18 @@ impl Database {
         Ok(self.rocks.write_opt(writes, &self.writes)?)
     }
 
+    /// Whether the files of a column family are compacted by themselves.
+    pub(crate) fn compact_by_itself(&self, family: &str, does: bool) -> Result<(), Fault> {
+        let not = if does { "false" } else { "true" };
+        Ok(self.rocks.set_options_cf(&self.family(family)?, &[("disable_auto_compactions", not)])?)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lose_family(&self, name: &str) {
+        self.families.lock().remove(name);
+        self.rocks.drop_cf(name).unwrap();
+    }
+
     pub(crate) fn flush_family(&self, family: &str) -> Result<(), Fault> {
         Ok(self.rocks.flush_cf(&self.family(family)?)?)
     }

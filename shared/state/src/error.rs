@@ -36,7 +36,7 @@ pub enum OpenError {
         reason: String,
     },
     /// Anything else, a failing disk for example.
-    #[error("the state in {} can't be opened ({reason}): mend the disk, or move the directory away to remember marks anew", .path.display())]
+    #[error("the state in {} can't be opened ({reason}): mend the disk, or move the directory away to have marks read from the changelog again", .path.display())]
     Failed {
         /// Where.
         path: PathBuf,

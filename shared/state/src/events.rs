@@ -15,7 +15,7 @@ pub const LOOKUPS: &str = "tidegate_state_lookups_total";
 pub const FILTER_HITS: &str = "tidegate_state_filter_hits_total";
 /// Keys that the filter could not deny, and that were not there.
 pub const FILTER_FALSE_POSITIVES: &str = "tidegate_state_filter_false_positives_total";
-/// Marks that were appended.
+/// Marks that were applied, those of restores excepted.
 pub const APPENDED: &str = "tidegate_state_marks_appended_total";
 /// Directories that were not trusted and set aside, by reason.
 pub const SET_ASIDE: &str = "tidegate_state_set_aside_total";

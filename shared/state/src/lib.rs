@@ -1,15 +1,20 @@
-//! The worker's memory of idempotency keys: marks in RocksDB, a column family per job partition.
+//! The local copy of a worker's marks: RocksDB, a column family per job partition. The truth is a changelog in Kafka; whatever is lost
+//! here is read from there again.
 //!
 //! What holds here:
-//! - An append is applied as a whole or not at all, and survives the death of the process once it is answered. It does not
-//!   wait for the disk: a power cut may take the last seconds.
+//! - A stretch of the changelog is applied as a whole or not at all, and with it how far the copy goes. What is found after a crash is a
+//!   prefix of the changelog, with exactly its position. The last seconds to minutes may be missing: RocksDB's own log is off.
+//! - A position never claims more than is there, not even in the middle of a restore.
+//! - Once the database was opened anew, a partition answers nothing until it is opened again.
 //! - Writes are blind: the database joins marks, in any order. Nothing reads before it writes.
-//! - A mark is remembered for `retention` after its append, by the broker's time. No clock of this machine is asked.
+//! - A mark is remembered for `retention` after its append, by its partition's time. That follows the changelog's append times, and no
+//!   single wrong clock makes it forget.
 //! - State that is foreign or corrupt is set aside, with a warning, and never trusted or deleted.
-//! - A key that was appended is never answered with "nothing" by the in-memory filter alone.
+//! - A key that was applied is never answered with "nothing" by the in-memory filter alone.
 //!
 //! Reading order: `entry` (what is stored), `expiry`, `filter`, `database` (RocksDB), `provenance` and `home` (whose
-//! directory it is), `store` (all of it together), `background` (what takes long), `marks` (the port).
+//! directory it is), `store` (all of it together), `background` (what takes long), `restore` and `runs` (filling a copy), `marks` (the
+//! port).
 
 mod background;
 mod database;

@@ -17,7 +17,8 @@ use crate::restore::Restoring;
 use crate::settings::Settings;
 use crate::store::{PartitionSize, Refill, Store};
 
-/// Marks on this machine's disk. Dropping it closes the database, and waits for what runs in the background.
+/// The local copies of marks on this machine's disk. Dropping it flushes and closes the database, and waits for what runs in the
+/// background.
 pub struct Marks {
     store: Arc<Store>,
     /// `None` only while it is dropped.
@@ -27,7 +28,7 @@ pub struct Marks {
 
 impl Marks {
     /// Opens the store of a directory. What is there and foreign or corrupt is set aside beside it, with a warning, and the
-    /// store is empty then. Blocks: it may have to read a log.
+    /// store is empty then. Blocks for some milliseconds.
     pub fn open_dir(settings: Settings) -> Result<Self, OpenError> {
         let dir = settings.dir.clone();
         let (troubles, heard) = mpsc::channel();
@@ -58,7 +59,7 @@ impl Marks {
         self.store.flush()
     }
 
-    /// What is stored of one key, and the time of its last append; expired or not, and whether or not the partition is open.
+    /// What is stored of one key, and the partition's time at its last append; expired or not, and whether or not the partition is open.
     pub fn inspect(
         &self,
         partition: &TopicPartition,

@@ -28,6 +28,9 @@ pub struct TopicIdentity {
     pub id: String,
     /// How many partitions it has: with another count, keys are in other partitions.
     pub partitions: u32,
+    /// The id of its changelog, of which its marks are a copy: positions in another one mean something else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changelog: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -50,6 +53,8 @@ pub(crate) enum Distrust {
     Cluster { found: String, expected: String },
     #[error("topic {topic} was made anew: its id was {found}, and is {expected}")]
     TopicId { topic: Topic, found: String, expected: String },
+    #[error("the changelog of topic {topic} was made anew: its id was {found}, and is {expected}")]
+    Changelog { topic: Topic, found: String, expected: String },
     #[error("topic {topic} had {found} partitions, and has {expected}")]
     Partitions { topic: Topic, found: u32, expected: u32 },
 }
@@ -63,6 +68,7 @@ impl Distrust {
             Self::Format { .. } => "other-format",
             Self::Cluster { .. } => "foreign-cluster",
             Self::TopicId { .. } => "recreated-topic",
+            Self::Changelog { .. } => "recreated-changelog",
             Self::Partitions { .. } => "partition-count",
         }
     }
@@ -112,6 +118,12 @@ impl Record {
                 let (found, expected) = (found.id.clone(), identity.id.clone());
                 return Err(Distrust::TopicId { topic, found, expected });
             }
+            if let (Some(found), Some(expected)) = (&found.changelog, &identity.changelog)
+                && found != expected
+            {
+                let (found, expected) = (found.clone(), expected.clone());
+                return Err(Distrust::Changelog { topic, found, expected });
+            }
             if found.partitions != identity.partitions {
                 let (found, expected) = (found.partitions, identity.partitions);
                 return Err(Distrust::Partitions { topic, found, expected });
@@ -122,14 +134,23 @@ impl Record {
 
     /// Whether all that `expected` names is on record.
     pub(crate) fn covers(&self, expected: &Provenance) -> bool {
-        expected.topics.keys().all(|topic| self.0.topics.contains_key(topic.as_str()))
+        expected.topics.iter().all(|(topic, identity)| {
+            let known = self.0.topics.get(topic.as_str());
+            known.is_some_and(|known| identity.changelog.is_none() || known.changelog.is_some())
+        })
     }
 }
 
 /// Puts `provenance` on record, beside topics that are there already: as a whole, and before any mark is written.
 pub(crate) fn write(dir: &Path, known: Option<Record>, provenance: &Provenance) -> io::Result<()> {
     let mut topics = known.map(|Record(stored)| stored.topics).unwrap_or_default();
-    topics.extend(provenance.topics.iter().map(|(topic, identity)| (topic.to_string(), identity.clone())));
+    for (topic, identity) in &provenance.topics {
+        let mut identity = identity.clone();
+        // Who knows of no changelog does not make the others forget it.
+        let known = topics.get(topic.as_str()).and_then(|known| known.changelog.clone());
+        identity.changelog = identity.changelog.or(known);
+        topics.insert(topic.to_string(), identity);
+    }
     let stored = Stored { format: FORMAT, cluster_id: provenance.cluster_id.clone(), topics };
     let fresh = dir.join("provenance.json.new");
     let mut file = File::create(&fresh)?;

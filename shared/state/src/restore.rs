@@ -10,30 +10,28 @@ use tidegate_pipeline::changelog::Opener;
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 
 use crate::entry::{Row, Stored};
-use crate::runs::RunWriter;
+use crate::runs::{Run, RunWriter};
 use crate::store::Refill;
 
-/// Marks of a run. At 72 bytes each, two runs are in memory, and an index of 16 bytes for the one that is written.
-const RUN: usize = 512 << 10;
 /// Below this, a file is not worth its price.
 const FEW: usize = 50_000;
 const BATCH: usize = 5_000;
 
-/// A partition's copy that is being restored. Takes up to 90 MB of memory.
+/// A partition's copy that is being restored. Takes up to 100 MB of memory, and keeps the store's directory in use.
 ///
 /// Dropped without [`finish`](Self::finish), it leaves what was there: the old position, and some marks more; or, from scratch, no
-/// position, which means no copy.
+/// position, which means no copy. Dropping it waits until a file that is being written is written.
 #[must_use = "what is not finished was not restored"]
 pub struct Restoring {
     refill: Arc<Refill>,
-    rows: Vec<Row>,
+    run: Run,
     writer: Option<RunWriter>,
     count: u64,
 }
 
 impl Restoring {
     pub(crate) fn new(refill: Refill) -> Self {
-        Self { refill: Arc::new(refill), rows: Vec::new(), writer: None, count: 0 }
+        Self { refill: Arc::new(refill), run: Run::new(), writer: None, count: 0 }
     }
 
     /// Joins the marks of one record of the changelog in. Blocks while as many as fit in memory wait for the disk.
@@ -42,22 +40,13 @@ impl Restoring {
     /// As [`finish`](Self::finish); an error may come some pushes later than its cause.
     pub fn push(&mut self, entries: &[MarkEntry], append_time: UnixMillis) -> Result<(), MarkStoreError> {
         let at = self.refill.note(entries, append_time);
-        for mut entries in entries.chunks(RUN) {
-            let room = RUN - self.rows.len();
-            if entries.len() > room {
-                let (first, rest) = entries.split_at(room);
-                self.gather(first, at);
+        for &MarkEntry { key, mark } in entries {
+            self.run.push(Row { key, stored: Stored { mark, at } });
+            if self.run.is_full() {
                 self.write_run()?;
-                entries = rest;
             }
-            self.gather(entries, at);
         }
         Ok(())
-    }
-
-    fn gather(&mut self, entries: &[MarkEntry], at: UnixMillis) {
-        let rows = entries.iter().map(|&MarkEntry { key, mark }| Row { key, stored: Stored { mark, at } });
-        self.rows.extend(rows);
     }
 
     fn write_run(&mut self) -> Result<(), MarkStoreError> {
@@ -65,7 +54,7 @@ impl Restoring {
             Some(writer) => writer,
             none => none.insert(RunWriter::start(&self.refill)?),
         };
-        self.rows = writer.write(std::mem::take(&mut self.rows))?;
+        self.run = writer.write(std::mem::replace(&mut self.run, Run::new()))?;
         Ok(())
     }
 
@@ -76,26 +65,25 @@ impl Restoring {
     /// [`MarkStoreError::NotOpen`]: the partition was closed, opened anew or restored by another meanwhile.
     /// [`MarkStoreError::Write`]: the disk is full, or fails. What is found then is as if this was dropped.
     pub fn finish(mut self, position: CommitPosition, opener: Option<Opener>) -> Result<u64, MarkStoreError> {
-        if self.writer.is_none() && self.rows.len() < FEW {
+        if self.writer.is_none() && self.run.len < FEW {
             self.write_few()?;
-        } else if !self.rows.is_empty() {
+        } else if self.run.len > 0 {
             self.write_run()?;
         }
-        let many = self.writer.is_some();
         if let Some(writer) = self.writer.take() {
             self.count += writer.finish()?;
         }
-        self.refill.conclude(position, opener, many)?;
+        self.refill.conclude(position, opener)?;
         Ok(self.count)
     }
 
     fn write_few(&mut self) -> Result<(), MarkStoreError> {
         let refill = &self.refill;
-        self.rows.retain(|row| !refill.is_over(row.stored.at));
-        for rows in self.rows.chunks(BATCH) {
+        let rows: Vec<Row> = self.run.rows().filter(|row| !refill.is_over(row.stored.at)).copied().collect();
+        for rows in rows.chunks(BATCH) {
             refill.join(rows)?;
-            self.count += rows.len() as u64;
         }
+        self.count += rows.len() as u64;
         Ok(())
     }
 }

@@ -10,7 +10,8 @@ use crate::provenance::Provenance;
 pub struct Settings {
     /// The directory, made when it is missing. One process at a time uses it.
     pub dir: PathBuf,
-    /// How long a mark is remembered after its append, by the broker's time.
+    /// How long a mark is remembered after its append, by its partition's time. It follows the broker's clock, but not when that jumps
+    /// by more than an eighth of this.
     pub retention: Duration,
     /// Whose marks these are: a directory that holds others' is set aside.
     pub provenance: Provenance,
@@ -23,7 +24,7 @@ pub struct Settings {
 pub struct MemoryBudgets {
     /// Blocks, indices and filters of files, and the write buffers, which are charged to it.
     pub block_cache: usize,
-    /// Marks that are not in a file yet, over all partitions.
+    /// Marks that are not in a file yet, over all partitions. They are read from the changelog again after a crash.
     pub write_buffers: usize,
     /// The in-memory filter of each open partition. About 1.75 bytes a key; past it the partition has no filter, and every
     /// look-up asks the database.

@@ -16,7 +16,7 @@ use tidegate_pipeline::record::TopicPartition;
 use crate::background::Trouble;
 use crate::database::{Batch, Database, Progress};
 use crate::entry::{self, Stored};
-use crate::error::{Fault, OpenError};
+use crate::error::OpenError;
 use crate::events::StoreMetrics;
 use crate::expiry::{BrokerTime, Retention};
 use crate::filter::KeyFilter;
@@ -25,14 +25,17 @@ use crate::options::Tuning;
 use crate::partition::{OpenPartition, family_of};
 use crate::settings::Settings;
 
+mod access;
 mod heal;
 mod refill;
+
+use access::Access;
 
 pub(crate) use refill::Refill;
 
 /// Keys that are read at once when a filter is built, so that a database that must be closed is not held for long.
 const SCAN: usize = 50_000;
-/// What must be free before a database that could not be written is opened again: opening writes what its log holds.
+/// What must be free before a database that could not be written is opened again, so that it is not opened in vain.
 const ROOM: usize = 4 << 20;
 const OPENING_AGAIN: &str = "the local state is being opened again after a fault; try again";
 
@@ -48,22 +51,6 @@ enum Slot {
     /// Being made ready, by the opening of this number.
     Opening(u64),
     Open(Arc<OpenPartition>),
-}
-
-/// What a fault is called to the caller, and whether it makes the store ill: any that stops writing does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Access {
-    Read,
-    Write,
-}
-
-impl Access {
-    fn error(self, why: String) -> MarkStoreError {
-        match self {
-            Self::Read => MarkStoreError::Read(why),
-            Self::Write => MarkStoreError::Write(why),
-        }
-    }
 }
 
 /// What is left to do about a fault.
@@ -340,57 +327,6 @@ impl Store {
         if let Ok((keys, bytes)) = size {
             partition.metrics.keys.set(keys as f64);
             partition.metrics.bytes.set(bytes as f64);
-        }
-    }
-
-    /// Works on an open partition, in the database that it was opened in.
-    pub(crate) fn with_partition<T>(
-        &self,
-        at: &TopicPartition,
-        partition: &OpenPartition,
-        access: Access,
-        work: impl FnOnce(&Database) -> Result<T, Fault>,
-    ) -> Result<T, MarkStoreError> {
-        let done = self.with_database(at, access, |database| work(database.numbered(partition.database)?));
-        if matches!(done, Err(MarkStoreError::NotOpen(_))) {
-            self.forget(at, partition);
-        }
-        done
-    }
-
-    /// Takes a partition that is not there any more for closed, unless it was opened again meanwhile.
-    fn forget(&self, at: &TopicPartition, partition: &OpenPartition) {
-        let mut slots = self.slots.write();
-        if matches!(slots.get(at), Some(Slot::Open(open)) if std::ptr::eq(Arc::as_ptr(open), partition)) {
-            slots.remove(at);
-            partition.metrics.clear();
-        }
-    }
-
-    fn with_database<T>(
-        &self,
-        at: &TopicPartition,
-        access: Access,
-        work: impl FnOnce(&Database) -> Result<T, Fault>,
-    ) -> Result<T, MarkStoreError> {
-        let Some(database) = self.database.try_read() else {
-            return Err(access.error(OPENING_AGAIN.to_owned()));
-        };
-        let database = database.as_ref().map_err(|why| access.error(why.clone()))?;
-        match (work(database), access) {
-            (Ok(done), Access::Write) if self.ailing.load(Ordering::Relaxed) => {
-                self.healthy();
-                Ok(done)
-            }
-            (Ok(done), _) => Ok(done),
-            (Err(Fault::NotThere), _) => Err(MarkStoreError::NotOpen(at.clone())),
-            (Err(fault), access) => {
-                let text = fault.to_string();
-                if matches!(access, Access::Write) || matches!(fault, Fault::Corrupt(_)) {
-                    self.report(database.number, fault);
-                }
-                Err(access.error(text))
-            }
         }
     }
 }

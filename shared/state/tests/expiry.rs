@@ -132,3 +132,28 @@ fn over_many_retentions_what_is_expired_leaves_the_disk_and_what_is_restored_sta
     assert!(size.keys < 10 && size.bytes < full.bytes / 4, "{size:?}");
     assert!(is_done(&marks, &at, 9));
 }
+
+#[test]
+fn what_is_expired_leaves_the_disk_by_itself_while_marks_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = settings(&dir.path().join("s"));
+    settings.memory.write_buffers = 1 << 20;
+    let marks = Marks::open_dir(settings).unwrap();
+    let at = partition(0);
+    open_partition(&marks, &at);
+    let day = 24_000 * 55;
+    for n in 0..10_u64 {
+        let start = NOW + n as i64 * 24 * HOUR;
+        for hour in 0..24_u64 {
+            let first = n * 1_000_000 + hour * 1_000;
+            let entries: Vec<_> = (first..first + 1_000).map(entry).collect();
+            append(&marks, &at, &entries, start + hour as i64 * HOUR);
+            if hour % 4 == 3 {
+                marks.flush().unwrap();
+            }
+        }
+        // A day is remembered, and one more is in files that wait: for each other, and to be merged before they are forgotten.
+        eventually("old days are gone", || marks.size(&at).unwrap().bytes < 4 * day);
+        assert!(is_done(&marks, &at, n * 1_000_000));
+    }
+}

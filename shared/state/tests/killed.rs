@@ -64,11 +64,11 @@ fn a_child_restores_until_it_is_killed() {
     open_partition(&marks, &at);
     for round in 1.. {
         let mut restoring = marks.restore(&at, true).unwrap();
-        for record in 0..20 * round {
+        for record in 0..12 * round {
             let entries: Vec<_> = (record * RESTORED..(record + 1) * RESTORED).map(entry).collect();
             restoring.push(&entries, UnixMillis(NOW)).unwrap();
         }
-        restoring.finish(CommitPosition(20 * round as i64), None).unwrap();
+        restoring.finish(CommitPosition(12 * round as i64), None).unwrap();
         writeln!(std::io::stdout().lock(), "restored {round}").unwrap();
     }
 }
@@ -105,19 +105,23 @@ fn kill_after(mut child: Child, word: &str, lines: usize) -> u64 {
 fn what_is_found_after_a_kill_is_a_prefix_of_the_changelog_with_exactly_its_position() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
-    let mut found = 0;
-    for round in 0..5 {
+    let (mut found, mut lost) = (0, 0);
+    for round in 0..3 {
         let applied = kill_after(
             spawn("a_child_applies_until_it_is_killed", &path, found),
             "applied ",
-            100 + 37 * round,
+            100 + 40 * round,
         );
         let marks = Marks::open_dir(small(&path)).unwrap();
         let positions: Vec<u64> = (0..2).map(|n| check_prefix(&marks, &partition(n), applied)).collect();
         found = positions[0];
+        lost += (applied + 1).saturating_sub(found);
         assert!(set_aside(&path).is_empty());
     }
-    assert!(found > 0, "nothing was ever flushed: nothing was tried");
+    assert!(
+        found > 0 && lost > 0,
+        "some was flushed and some was not, or nothing was tried: {found}, {lost}"
+    );
 }
 
 /// Checks that all below the copy's position is there, and nothing of what is above.
@@ -143,7 +147,7 @@ fn a_restore_that_is_killed_leaves_no_position_that_claims_more_than_is_there() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     let (mut whole, mut none) = (0, 0);
-    for round in 0..4 {
+    for round in 0..3 {
         kill_after(spawn("a_child_restores_until_it_is_killed", &path, 0), "restored ", 1 + round % 2);
         let marks = open(&path);
         match open_partition(&marks, &partition(0)).position {
@@ -160,5 +164,5 @@ fn a_restore_that_is_killed_leaves_no_position_that_claims_more_than_is_there() 
         assert!(set_aside(&path).is_empty());
         assert!(std::fs::read_dir(path.join("restores")).unwrap().next().is_none(), "nothing is left over");
     }
-    assert_eq!(whole + none, 4);
+    assert_eq!(whole + none, 3);
 }

@@ -48,8 +48,12 @@ fn check_set_aside(path: &Path, settings: Settings, reason: &str) {
 }
 
 #[test]
-fn state_of_another_cluster_topic_or_partition_count_is_set_aside() {
-    let identity = |id: &str, partitions| TopicIdentity { id: id.to_owned(), partitions };
+fn state_of_another_cluster_topic_changelog_or_partition_count_is_set_aside() {
+    let identity = |id: &str, changelog: &str, partitions| TopicIdentity {
+        id: id.to_owned(),
+        partitions,
+        changelog: Some(changelog.to_owned()),
+    };
     let check = |reason, change: &dyn Fn(&mut Settings)| {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
@@ -59,8 +63,31 @@ fn state_of_another_cluster_topic_or_partition_count_is_set_aside() {
         check_set_aside(&path, settings, reason);
     };
     check("foreign-cluster", &|s| s.provenance.cluster_id = "cluster-2".to_owned());
-    check("recreated-topic", &|s| _ = s.provenance.topics.insert(topic(), identity("topic-id-2", 8)));
-    check("partition-count", &|s| _ = s.provenance.topics.insert(topic(), identity("topic-id-1", 9)));
+    check("recreated-topic", &|s| {
+        _ = s.provenance.topics.insert(topic(), identity("topic-id-2", "changelog-id-1", 8))
+    });
+    let other = identity("topic-id-1", "changelog-id-2", 8);
+    check("recreated-changelog", &|s| _ = s.provenance.topics.insert(topic(), other.clone()));
+    check("partition-count", &|s| {
+        _ = s.provenance.topics.insert(topic(), identity("topic-id-1", "changelog-id-1", 9))
+    });
+}
+
+#[test]
+fn the_changelog_is_put_on_record_once_it_is_known_and_stays_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let known = |changelog: Option<&str>| {
+        let mut settings = settings(&path);
+        settings.provenance.topics.get_mut(&topic()).unwrap().changelog = changelog.map(str::to_owned);
+        settings
+    };
+    for changelog in [None, Some("a"), None, Some("a")] {
+        drop(Marks::open_dir(known(changelog)).unwrap());
+        assert!(set_aside(&path).is_empty(), "{changelog:?}");
+    }
+    drop(Marks::open_dir(known(Some("b"))).unwrap());
+    assert_eq!(set_aside(&path).len(), 1);
 }
 
 #[test]
@@ -84,7 +111,7 @@ fn the_retention_and_another_topic_are_no_reason_to_distrust() {
     filled(&path);
     let mut settings = settings(&path);
     settings.retention *= 2;
-    let other = TopicIdentity { id: "topic-id-9".to_owned(), partitions: 3 };
+    let other = TopicIdentity { id: "topic-id-9".to_owned(), partitions: 3, changelog: None };
     settings.provenance.topics.insert(Topic::new("other"), other);
     let marks = Marks::open_dir(settings).unwrap();
     open_partition(&marks, &partition(0));
@@ -134,7 +161,7 @@ fn a_damaged_block_is_found_when_the_partition_is_opened() {
 }
 
 #[test]
-fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_the_partitions_go_on() {
+fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_closes_the_partitions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");
     filled(&path);

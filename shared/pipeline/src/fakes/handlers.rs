@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tidegate_domain::{Attempt, Hop, IdempotencyKey, Outcome, Round, UnixMillis};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
@@ -32,6 +33,8 @@ pub enum Reply {
     PanicAfter(Duration),
     /// Never; and it panics when it is dropped.
     PanicWhenDropped,
+    /// It ends the process: nothing of it runs any more, and who watches [`Runs::crash`] kills its node.
+    Crash,
 }
 
 /// How a run ended.
@@ -75,11 +78,12 @@ struct State {
     runs: Vec<Run>,
     /// How often each job ran.
     of_job: BTreeMap<String, usize>,
+    crashed: Vec<u64>,
 }
 
 /// Every run of every node, in order.
 #[derive(Debug, Default)]
-pub struct Runs(Mutex<State>);
+pub struct Runs(Mutex<State>, Notify);
 
 impl Runs {
     /// All of them.
@@ -90,6 +94,21 @@ impl Runs {
     /// Those after the first `known` ones.
     pub fn since(&self, known: usize) -> Vec<Run> {
         self.0.lock().runs.iter().skip(known).cloned().collect()
+    }
+
+    /// Waits until a handler ends its process; gives the node.
+    pub async fn crash(&self) -> u64 {
+        loop {
+            if let Some(node) = self.0.lock().crashed.pop() {
+                return node;
+            }
+            self.1.notified().await;
+        }
+    }
+
+    fn crashed(&self, node: u64) {
+        self.0.lock().crashed.push(node);
+        self.1.notify_one();
     }
 
     /// How many there were.
@@ -172,6 +191,10 @@ impl Handler for ScriptedHandler {
             ended: None,
         });
         let reply = (self.script)(&job, before);
+        if matches!(reply, Reply::Crash) {
+            self.life.end();
+            self.runs.crashed(self.life.id());
+        }
         let panics = matches!(reply, Reply::PanicWhenDropped);
         let ending = Ending { runs: self.runs.clone(), place, panics };
         let life = self.life.clone();
@@ -197,7 +220,7 @@ async fn act(reply: Reply) -> Outcome {
             tokio::time::sleep(wait).await;
             outcome
         }
-        Reply::Hang | Reply::PanicWhenDropped => std::future::pending().await,
+        Reply::Hang | Reply::PanicWhenDropped | Reply::Crash => std::future::pending().await,
         Reply::Panic => resume_unwind(Box::new("scripted")),
         Reply::PanicAfter(wait) => {
             tokio::time::sleep(wait).await;

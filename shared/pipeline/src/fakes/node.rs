@@ -40,6 +40,11 @@ impl Life {
         self.id
     }
 
+    /// It ends.
+    pub(super) fn end(&self) {
+        self.dead.send_replace(true);
+    }
+
     /// Whether it ended.
     pub fn is_over(&self) -> bool {
         *self.dead.borrow()

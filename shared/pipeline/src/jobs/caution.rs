@@ -47,7 +47,11 @@ impl JobStage {
             Care::None => self.start_or_park(key, desk),
             Care::MarkFirst => self.mark_started(key, 1, desk),
             // It was judged anew when its turn came.
-            Care::Alone if self.loners.current == Some(key) => self.mark_started(key, 2, desk),
+            Care::Alone if self.loners.current == Some(key) => {
+                // Should it end the process, what is settled must not come back with it.
+                desk.commit_now();
+                self.mark_started(key, 2, desk);
+            }
             Care::Alone => {
                 self.jobs[key].state = State::WaitingToBeAlone;
                 self.loners.waiting.push_back(key);
@@ -56,10 +60,16 @@ impl JobStage {
             Care::NotAtAll => {
                 let message = "its handler ended the process while nothing else ran in it, after it had been \
                                in hand when another process died";
-                warn!(job = ?self.jobs[key].job.header().map(|header| header.job_id()), "a job kills its process: it is dead-lettered");
-                self.dead_letter(key, Failure::new(FailureKind::Crash, "crashed-alone", message), desk);
+                self.dead_letter_crash(key, message, desk);
             }
         }
+    }
+
+    /// Its mark says so: an equal job need not kill three processes more, one of which could bring this one back.
+    pub(super) fn dead_letter_crash(&mut self, key: Key, message: &'static str, desk: &mut Desk) {
+        warn!(job = ?self.jobs[key].job.header().map(|header| header.job_id()), "a job kills its process: it is dead-lettered");
+        self.jobs[key].kills = true;
+        self.dead_letter(key, Failure::new(FailureKind::Crash, "crashed-alone", message), desk);
     }
 
     fn care_for(&mut self, key: Key) -> Care {

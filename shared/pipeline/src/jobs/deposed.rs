@@ -2,28 +2,44 @@
 //! known to it. They settle nothing.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use tidegate_domain::mark::Phase;
 use tidegate_domain::{Mark, Outcome};
-use tracing::debug;
+use tokio::time::Instant;
+use tracing::{debug, warn};
 
+use super::partition::{Closing, Partition};
 use super::stage::{InHand, JobStage, State};
 use crate::events;
 use crate::keyed::Key;
-use crate::ports::MarkEntry;
+use crate::ports::{MarkEntry, RETRY_PAUSE, Ticket};
 use crate::record::TopicPartition;
 use crate::stage::{Desk, Slot};
 
-/// Partitions that were lost while jobs of them ran.
+/// Partitions that were lost while jobs of them ran, and what their owners must be told.
 #[derive(Debug, Default)]
 pub(super) struct Deposed {
     partitions: BTreeMap<Slot, TopicPartition>,
-    done: BTreeMap<TopicPartition, Vec<MarkEntry>>,
+    untold: BTreeMap<TopicPartition, Untold>,
 }
+
+/// Marks that an owner must be told.
+#[derive(Debug)]
+struct Untold {
+    entries: Vec<MarkEntry>,
+    /// Those that are on their way.
+    sent: Option<(Ticket, Vec<MarkEntry>)>,
+    since: Instant,
+    again_at: Instant,
+}
+
+/// How long it is tried to tell an owner. What it is not told, it runs again, as after a crash.
+const TELL_FOR: Duration = Duration::from_secs(600);
 
 impl JobStage {
     /// What runs goes on to its end; everything else of the partition is dropped.
-    pub(super) fn depose(&mut self, slot: Slot) {
+    pub(super) fn depose(&mut self, slot: Slot, desk: &Desk) {
         let theirs = |(key, in_hand): (Key, &InHand)| {
             (in_hand.slot == slot).then(|| (key, matches!(in_hand.state, State::Running(_))))
         };
@@ -37,8 +53,7 @@ impl JobStage {
             }
         }
         let Some(partition) = self.partitions.remove(&slot) else { return };
-        let ticket = self.jobs.free_ticket();
-        self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
+        self.let_go(&partition, desk);
         if jobs.iter().any(|(_, runs)| *runs) {
             self.deposed.partitions.insert(slot, partition.at);
         }
@@ -55,18 +70,65 @@ impl JobStage {
             debug!(partition = %at, "a job ended after its partition was lost: its owner is told");
             let step = job.step(in_hand.round, in_hand.hop, Phase::Tried, in_hand.attempt.0, desk.wall);
             let entry = MarkEntry { key: job.key, mark: Mark::done(step) };
-            self.deposed.done.entry(at).or_default().push(entry);
+            self.deposed.tell(at, vec![entry], desk.now);
         }
         if !self.jobs.iter().any(|(_, other)| other.slot == in_hand.slot) {
             self.deposed.partitions.remove(&in_hand.slot);
         }
     }
 
-    /// Tells the owners what was done. When that fails, the effect repeats once more, as after a crash.
-    pub(super) fn tell_owners(&mut self) {
-        for (partition, entries) in std::mem::take(&mut self.deposed.done) {
-            let ticket = self.jobs.free_ticket();
-            self.ports.marks.append(&partition, &entries, ticket, &self.marks_ready);
+    /// Says that the partition is let go of. What is known of its jobs and not acknowledged becomes known to its next owner: before
+    /// that, so that this very process, should it be the owner, reads it.
+    pub(super) fn let_go(&mut self, partition: &Partition, desk: &Desk) {
+        let entries = partition.unacknowledged();
+        if !entries.is_empty() {
+            self.deposed.tell(partition.at.clone(), entries, desk.now);
+            self.tell_owners(desk);
         }
+        if partition.closing == Closing::NotYet {
+            let ticket = self.jobs.free_ticket();
+            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
+        }
+    }
+
+    /// Tells the owners what is left to tell them.
+    pub(super) fn tell_owners(&mut self, desk: &Desk) {
+        self.deposed.untold.retain(|partition, untold| {
+            let gives_up = desk.now.duration_since(untold.since) > TELL_FOR;
+            if gives_up {
+                warn!(%partition, jobs = untold.entries.len(), "what was done is not known to the partition's owner, which runs it again");
+            }
+            !gives_up && !(untold.entries.is_empty() && untold.sent.is_none())
+        });
+        for (partition, untold) in &mut self.deposed.untold {
+            if untold.sent.is_none() && untold.again_at <= desk.now {
+                let (ticket, entries) = (self.jobs.free_ticket(), std::mem::take(&mut untold.entries));
+                self.ports.marks.append(partition, &entries, ticket, &self.marks_ready);
+                untold.sent = Some((ticket, entries));
+            }
+        }
+    }
+
+    /// An answer to what was told; false when it is none.
+    pub(super) fn told_owner(&mut self, ticket: Ticket, is_known: bool, desk: &mut Desk) -> bool {
+        let asked = |(_, untold): &(&TopicPartition, &mut Untold)| {
+            untold.sent.as_ref().is_some_and(|(sent, _)| *sent == ticket)
+        };
+        let Some((_, untold)) = self.deposed.untold.iter_mut().find(asked) else { return false };
+        if let Some((_, mut entries)) = untold.sent.take()
+            && !is_known
+        {
+            untold.entries.append(&mut entries);
+            untold.again_at = desk.now + RETRY_PAUSE;
+            desk.wake_at(untold.again_at);
+        }
+        true
+    }
+}
+
+impl Deposed {
+    fn tell(&mut self, partition: TopicPartition, mut entries: Vec<MarkEntry>, now: Instant) {
+        let new = Untold { entries: Vec::new(), sent: None, since: now, again_at: now };
+        self.untold.entry(partition).or_insert(new).entries.append(&mut entries);
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::time::Duration;
 
 use tidegate_domain::ladder::Wait;
-use tidegate_domain::mark::{Mark, Phase};
+use tidegate_domain::mark::{KILLED, Mark, Phase};
 use tidegate_domain::{
     Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, JobHeader, Lane, PayloadHash, Round,
     UnixMillis,
@@ -191,7 +191,7 @@ impl JobStage {
         let (slot, job) = (in_hand.slot, in_hand.job.clone());
         let State::FollowingUp(follow_up) = &in_hand.state else { return };
         let (round, hop, known) = (in_hand.round, in_hand.hop, in_hand.known);
-        let n = in_hand.attempt.0;
+        let n = if in_hand.kills { KILLED } else { in_hand.attempt.0 };
         let step = match &follow_up.copy {
             Copy::Delay(..) => Some(job.step(round, Hop(hop.0 + 1), Phase::Scheduled, 0, desk.wall)),
             // A conflict is no step of the key's own job, and what has no class has no key.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use tidegate_domain::mark::Phase;
 use tidegate_domain::{IdempotencyKey, Mark, Offset};
 use tokio::time::Instant;
 
@@ -34,6 +35,8 @@ impl Batch {
 pub(super) struct Append {
     pub(super) ticket: Ticket,
     pub(super) batch: Batch,
+    /// When it was handed over.
+    pub(super) since: Instant,
     /// Set when the store refused it: when it is tried again.
     pub(super) again_at: Option<Instant>,
     pub(super) refused: Refused,
@@ -65,6 +68,10 @@ pub(super) enum Closing {
 
 /// How many marks are written without waiting for more.
 const FULL_BATCH: usize = 256;
+/// How many marks may be on their way before nothing more is handed out.
+const AHEAD: usize = 2048;
+/// How long they may be, before the same.
+const LATE: Duration = Duration::from_secs(2);
 /// How long marks wait for more of them.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -203,6 +210,23 @@ impl Partition {
     /// Whether all that it could go on with is parked, or follows what is.
     pub(super) fn is_parked(&self) -> bool {
         !self.parked.is_empty() && self.ready.is_empty() && self.running == 0 && self.publishing == 0
+    }
+
+    /// Whether so much, or for so long, is not acknowledged that nothing more may be run: should this process end, or lose the
+    /// partition, all of that runs again.
+    pub(super) fn runs_ahead(&self, now: Instant) -> bool {
+        let on_their_way = self.append.as_ref().map_or(0, |append| append.batch.entries.len());
+        let late = |append: &Append| now.duration_since(append.since) > LATE;
+        self.pending.entries.len() + on_their_way > AHEAD || self.append.as_ref().is_some_and(late)
+    }
+
+    /// What is known of its jobs and is not acknowledged. That a job is about to be run is not: it is not, here.
+    pub(super) fn unacknowledged(&self) -> Vec<MarkEntry> {
+        let on_their_way = self.append.iter().flat_map(|append| &append.batch.entries);
+        let is_started = |entry: &MarkEntry| {
+            entry.mark.done.is_none() && entry.mark.step.is_some_and(|step| step.phase == Phase::Started)
+        };
+        on_their_way.chain(&self.pending.entries).filter(|entry| !is_started(entry)).copied().collect()
     }
 
     /// Its copy of the marks is gone, or was never there.

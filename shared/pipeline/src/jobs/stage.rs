@@ -87,6 +87,8 @@ pub(super) struct InHand {
     pub(super) admission: Option<Admission>,
     /// It is marked as started: care was taken.
     pub(super) careful: bool,
+    /// It ends its process, or an equal one did.
+    pub(super) kills: bool,
     pub(super) state: State,
 }
 
@@ -234,7 +236,7 @@ impl JobStage {
         let (round, hop, attempt, due) = (job.round, job.hop, job.attempt, job.due);
         let (job, known) = (Arc::new(job), Mark::default());
         let admission = None;
-        let careful = false;
+        let (careful, kills) = (false, false);
         self.jobs.insert(InHand {
             slot,
             job,
@@ -246,6 +248,7 @@ impl JobStage {
             place,
             admission,
             careful,
+            kills,
             state,
         })
     }
@@ -271,7 +274,9 @@ impl JobStage {
                     || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
             });
             let Some((&slot, partition)) = asker else {
-                events::fenced();
+                if !self.told_owner(ticket, answer.is_ok(), desk) {
+                    events::fenced();
+                }
                 continue;
             };
             match answer {
@@ -291,7 +296,10 @@ impl JobStage {
                     if matches!(error, MarkStoreError::NotOpen(_)) {
                         partition.open_again(desk);
                     }
-                    desk.trouble(slot, error.to_string());
+                    // What is let go of before it was ready is no trouble.
+                    if partition.closing == Closing::NotYet {
+                        desk.trouble(slot, error.to_string());
+                    }
                     let again_at = desk.now + RETRY_PAUSE;
                     match &mut partition.append {
                         Some(append) if append.ticket == ticket => {
@@ -387,7 +395,7 @@ impl JobStage {
     }
 
     fn write_marks(&mut self, desk: &mut Desk) {
-        self.tell_owners();
+        self.tell_owners(desk);
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.reopen(slot, desk);
@@ -400,7 +408,7 @@ impl JobStage {
             }
             let ticket = self.jobs.free_ticket();
             self.ports.marks.append(&partition.at, &batch.entries, ticket, &self.marks_ready);
-            partition.append = Some(Append { ticket, batch, again_at: None, refused });
+            partition.append = Some(Append { ticket, batch, since: desk.now, again_at: None, refused });
         }
     }
 
@@ -509,21 +517,18 @@ impl Stage for JobStage {
         self.partitions.get(&slot).is_none_or(Partition::is_idle)
     }
 
-    fn release(&mut self, slot: Slot) {
+    fn release(&mut self, slot: Slot, desk: &mut Desk) {
         let theirs = |(key, in_hand): (Key, &InHand)| (in_hand.slot == slot).then_some(key);
         let keys: Vec<Key> = self.jobs.iter().filter_map(theirs).collect();
         for key in keys {
             self.stop_job(key);
         }
-        if let Some(partition) = self.partitions.remove(&slot)
-            && partition.closing == Closing::NotYet
-        {
-            let ticket = self.jobs.free_ticket();
-            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
+        if let Some(partition) = self.partitions.remove(&slot) {
+            self.let_go(&partition, desk);
         }
     }
 
-    fn lose(&mut self, slot: Slot) {
-        self.depose(slot);
+    fn lose(&mut self, slot: Slot, desk: &mut Desk) {
+        self.depose(slot, desk);
     }
 }

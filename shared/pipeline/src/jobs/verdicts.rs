@@ -6,6 +6,7 @@ use tidegate_domain::mark::{Phase, Skip};
 use tidegate_domain::{
     Attempt, Failure, FailureKind, Hop, IdempotencyKey, JobHash, Mark, Round, UnixMillis, Verdict, mark,
 };
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::job::{Conflicts, Ordering};
@@ -39,7 +40,7 @@ impl JobStage {
         let free = self.settings.concurrency - self.running;
         let Some(partition) = self.partitions.get_mut(&slot) else { return false };
         partition.may_look_up_again(desk);
-        if !partition.goes_on() || partition.ready.is_empty() {
+        if !partition.goes_on() || partition.ready.is_empty() || partition.runs_ahead(desk.now) {
             return false;
         }
         // No more than may run: what is looked up and put back is looked up again.
@@ -53,7 +54,7 @@ impl JobStage {
             return false;
         }
         for (done, (&key, &known)) in batch.iter().zip(&known).enumerate() {
-            if !self.may_hand_out(slot) {
+            if !self.may_hand_out(slot, desk.now) {
                 self.put_back(slot, &batch[done..]);
                 break;
             }
@@ -62,8 +63,8 @@ impl JobStage {
         true
     }
 
-    fn may_hand_out(&self, slot: Slot) -> bool {
-        self.partitions.get(&slot).is_some_and(super::partition::Partition::goes_on)
+    fn may_hand_out(&self, slot: Slot, now: Instant) -> bool {
+        self.partitions.get(&slot).is_some_and(|partition| partition.goes_on() && !partition.runs_ahead(now))
     }
 
     fn put_back(&mut self, slot: Slot, keys: &[Key]) {
@@ -121,6 +122,13 @@ impl JobStage {
                 if !self.jobs.get(key).is_some_and(|in_hand| matches!(in_hand.state, State::Parked)) {
                     self.class(class).metrics.orphaned.increment(1);
                 }
+            }
+            Verdict::RunAsRound(_) if known.killed_by_an_equal(&arrival).is_some() => {
+                self.dead_letter_crash(
+                    key,
+                    "an equal job of its key ended its process while nothing else ran",
+                    desk,
+                );
             }
             Verdict::RunAsRound(round) => {
                 let in_hand = &mut self.jobs[key];

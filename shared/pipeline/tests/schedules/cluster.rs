@@ -14,8 +14,11 @@ use tidegate_pipeline::fakes::world::TIER;
 use tidegate_pipeline::fakes::{Dice, Disk, Event, FnRouter, Node, Reply, World};
 use tidegate_pipeline::forward::Routed;
 use tidegate_pipeline::jobs::{Class, Conflicts, Guard, Ordering};
+use tidegate_pipeline::record::Record;
 
 const SECOND: Duration = Duration::from_secs(1);
+/// The key of jobs that end every process.
+const POISON: &str = "poison";
 
 /// What happened in a schedule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub(crate) struct Story {
     pub(crate) deposed: u64,
     pub(crate) dead: u64,
     pub(crate) retries: u64,
+    /// Processes that a handler ended, and jobs that were dead-lettered for it.
+    pub(crate) crashes: u64,
+    pub(crate) poisonous: u64,
     /// How often a class was parked.
     pub(crate) parked: u64,
     /// Copies in the longest delay topic: nothing but a parked class sends jobs there.
@@ -50,6 +56,8 @@ impl Story {
         self.deposed += other.deposed;
         self.dead += other.dead;
         self.retries += other.retries;
+        self.crashes += other.crashes;
+        self.poisonous += other.poisonous;
         self.parked += other.parked;
         self.climbed += other.climbed;
         self.lasted += other.lasted;
@@ -155,7 +163,26 @@ impl Cluster {
         let wait = Duration::from_millis(
             self.dice.below(*[5, 50, 600].get(self.dice.clone().below(3) as usize).unwrap()),
         );
-        tokio::time::sleep(wait).await;
+        self.pass(wait).await;
+    }
+
+    /// Time passes; a process that a handler ends is followed by another at once.
+    async fn pass(&mut self, wait: Duration) {
+        let over = tokio::time::sleep(wait);
+        tokio::pin!(over);
+        let world = self.world.clone();
+        loop {
+            tokio::select! {
+                biased;
+                node = world.runs.crash() => {
+                    self.story.crashes += 1;
+                    if let Some(place) = self.members.iter().position(|member| member.node.id() == node) {
+                        self.kill_at(place, OnTheirWay::Arrives).await;
+                    }
+                }
+                () = &mut over => return,
+            }
+        }
     }
 
     fn emit(&mut self) {
@@ -166,6 +193,7 @@ impl Cluster {
                 .unwrap();
             let key = *self.dice.pick(&["a", "b", "c", "d", "e", "f", "g", "h"]).unwrap();
             let payload = *self.dice.pick(&["x", "x", "x", "y"]).unwrap();
+            let (class, key) = if self.dice.chance(1) { ("free", POISON) } else { (class, key) };
             let partition = i32::try_from(self.dice.below(2)).unwrap();
             self.world.emit(partition, &Event::new(class, key, payload));
             self.story.events += 1;
@@ -216,9 +244,14 @@ impl Cluster {
 
     async fn kill(&mut self) {
         let place = self.dice.below(self.members.len() as u64) as usize;
+        let on_their_way = *self.dice.pick(&[OnTheirWay::Lost, OnTheirWay::Arrives]).unwrap();
+        self.kill_at(place, on_their_way).await;
+        self.story.kills += 1;
+    }
+
+    async fn kill_at(&mut self, place: usize, on_their_way: OnTheirWay) {
         let Member { role, node, .. } = self.members.swap_remove(place);
         let partitions: Vec<TopicPartition> = node.assigned().iter().cloned().collect();
-        let on_their_way = *self.dice.pick(&[OnTheirWay::Lost, OnTheirWay::Arrives]).unwrap();
         self.story.wrong += node.faults().wrong();
         let disk = node.parts.table.as_ref().map(|(table, _)| table.disk.clone());
         node.kill(on_their_way).await;
@@ -231,7 +264,6 @@ impl Cluster {
             }
         }
         self.start(role, &partitions);
-        self.story.kills += 1;
     }
 
     /// Nothing fails any more.
@@ -250,7 +282,7 @@ impl Cluster {
             if self.behind().is_empty() {
                 return true;
             }
-            tokio::time::sleep(SECOND).await;
+            self.pass(SECOND).await;
         }
         false
     }
@@ -305,7 +337,13 @@ impl Cluster {
         jobs.sort_unstable();
         jobs.dedup();
         self.story.jobs_run = jobs.len() as u64;
-        self.story.dead = self.world.dead().len() as u64;
+        let dead = self.world.dead();
+        self.story.dead = dead.len() as u64;
+        let crashed = dead.iter().filter(|record| record.header("job-error-kind") == Some(b"crash"));
+        let (poisonous, blamed): (Vec<&Record>, Vec<&Record>) =
+            crashed.partition(|record| record.key() == Some(POISON.as_bytes()));
+        self.story.poisonous = poisonous.len() as u64;
+        assert!(blamed.len() as u64 <= self.story.kills, "a neighbour was blamed: {blamed:?}");
         self.story.retries = self.world.delayed().len() as u64;
         self.story.parked = self.guards.iter().map(Guard::times_parked).sum();
         let longest = self.world.names.delay(TIER, 600 * SECOND);
@@ -382,7 +420,10 @@ fn router(world: &World, dice: Dice, calm: Arc<Mutex<bool>>) -> FnRouter {
 
 fn script(dice: Dice, calm: Arc<Mutex<bool>>, outage: Arc<Mutex<bool>>) -> Script {
     let dice = Mutex::new(dice);
-    Arc::new(move |_, before| {
+    Arc::new(move |job, before| {
+        if job.record().key() == Some(POISON.as_bytes()) {
+            return Reply::Crash;
+        }
         let mut dice = dice.lock();
         let wait = Duration::from_millis(dice.below(1500));
         let transient = Outcome::Failed(Failure::transient("t", "t"));

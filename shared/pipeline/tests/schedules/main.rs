@@ -79,6 +79,8 @@ fn check(stream: u64) {
         ("deposed owners", sum.deposed),
         ("dead letters", sum.dead),
         ("retries", sum.retries),
+        ("crashes", sum.crashes),
+        ("jobs dead-lettered for crashes", sum.poisonous * 4),
         ("times that a class was parked", sum.parked),
         // Rarer than the others: a window must be half full of parked jobs.
         ("jobs that climbed, twice", 2 * sum.climbed),

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tidegate_domain::{CommitPosition, UnixMillis};
 use tidegate_pipeline::changelog::Opener;
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 use tidegate_pipeline::record::TopicPartition;
+use tracing::debug;
 
 use super::{Access, Slot, Store};
 use crate::database::{Database, Progress};
@@ -18,12 +19,17 @@ use crate::filter::KeyFilter;
 use crate::home;
 use crate::partition::OpenPartition;
 
+/// How many files may wait to be compacted: sixteen million marks.
+const FILES: u32 = 32;
+
 /// The right to restore a partition, until another restore of it begins or it is opened anew.
 pub(crate) struct Refill {
     store: Arc<Store>,
     at: TopicPartition,
     partition: Arc<OpenPartition>,
     number: u64,
+    /// Files that were taken over.
+    files: AtomicU32,
 }
 
 impl Refill {
@@ -37,7 +43,13 @@ impl Refill {
         let latest = store.shared(&partition.family).restore;
         let mut latest = latest.lock();
         *latest += 1;
-        let refill = Self { store: Arc::clone(store), at: at.clone(), partition, number: *latest };
+        let refill = Self {
+            store: Arc::clone(store),
+            at: at.clone(),
+            partition,
+            number: *latest,
+            files: AtomicU32::new(0),
+        };
         if from_scratch {
             refill.empty()?;
         }
@@ -97,19 +109,30 @@ impl Refill {
     }
 
     pub(crate) fn ingest(&self, file: &Path) -> Result<(), MarkStoreError> {
-        self.write(|database, family| database.ingest(family, file))
+        let taken_before = self.files.fetch_add(1, Ordering::Relaxed);
+        self.write(|database, family| {
+            // Compacting what comes at once would take the processor from what is to be ready soon.
+            if taken_before == 0 {
+                database.compact_by_itself(family, false)?;
+            }
+            // But a look-up must not search too many files at the end.
+            if taken_before == FILES {
+                database.compact_by_itself(family, true)?;
+            }
+            database.ingest(family, file)
+        })
     }
 
+    /// Stores how far the copy goes. On the disk, where files were taken over: they need not be read again after a crash.
     pub(crate) fn conclude(
         &self,
         position: CommitPosition,
         opener: Option<Opener>,
-        flushed: bool,
     ) -> Result<(), MarkStoreError> {
         let progress = Progress { now: self.partition.time.now(), position, opener };
         self.write(|database, family| {
             database.conclude(family, &progress)?;
-            if flushed { database.flush_family(family) } else { Ok(()) }
+            if self.files.load(Ordering::Relaxed) > 0 { database.flush_family(family) } else { Ok(()) }
         })?;
         self.partition.emptied.store(false, Ordering::Release);
         self.store.measure(&self.at, &self.partition);
@@ -124,5 +147,19 @@ impl Refill {
 
     pub(crate) fn options(&self) -> rocksdb::Options {
         self.store.tuning.family(self.partition.time.clone())
+    }
+}
+
+impl Drop for Refill {
+    fn drop(&mut self) {
+        if self.files.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let compacting =
+            self.with_database(|database| database.compact_by_itself(&self.partition.family, true));
+        if let Err(error) = compacting {
+            // A database that is opened anew compacts by itself.
+            debug!(%error, "files of a restore stay as they are for now");
+        }
     }
 }

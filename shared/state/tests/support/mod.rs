@@ -54,7 +54,11 @@ pub fn entry(n: u64) -> MarkEntry {
 }
 
 pub fn settings(dir: &Path) -> Settings {
-    let identity = TopicIdentity { id: "topic-id-1".to_owned(), partitions: 8 };
+    let identity = TopicIdentity {
+        id: "topic-id-1".to_owned(),
+        partitions: 8,
+        changelog: Some("changelog-id-1".to_owned()),
+    };
     Settings {
         dir: dir.to_owned(),
         retention: Duration::from_secs(24 * 3600),
