@@ -185,6 +185,32 @@ async fn away_and_back_with_a_stale_copy_knows_what_was_done_in_between() {
     nothing_runs_again(&world, 0..20).await;
 }
 
+/// The node comes back with a stale copy, and what it misses can't be read at first.
+async fn back_while_the_log_cannot_be_read(failures: usize) {
+    let world = World::new(1, 1);
+    let (disk_a, disk_b) = (world.disk(), world.disk());
+    let mut a = worker(&world, &disk_a, |_, _| DONE);
+    emit(&world, 0..10);
+    assert!(until(5 * SECOND, || committed(&world) == 10).await);
+    a.revoke(&[jobs(&world)], SECOND).await;
+    let mut b = worker(&world, &disk_b, |_, _| DONE);
+    emit(&world, 10..20);
+    assert!(until(5 * SECOND, || committed(&world) == 20).await);
+    b.revoke(&[jobs(&world)], SECOND).await;
+    emit(&world, 10..20);
+    let port = Port::Fetch(world.names.marks(TIER).to_string());
+    a.faults().script(port, std::iter::repeat_n(Fate::Fails(MILLI), failures));
+    a.assign(&jobs(&world));
+    assert!(until(60 * SECOND, || committed(&world) == 30).await);
+    assert_eq!(world.runs.count(), 20, "what was done meanwhile is known");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_opening_whose_restore_fails_begins_anew_and_believes_no_stale_copy() {
+    back_while_the_log_cannot_be_read(1).await;
+    back_while_the_log_cannot_be_read(3).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn two_deposed_owners_that_end_late_settle_nothing_and_are_both_known() {
     let world = World::new(1, 1);

@@ -72,6 +72,9 @@ pub(super) struct Ledger {
     pub(super) stage: Stage,
     /// `Opened` is in the log.
     pub(super) announced: bool,
+    /// How far the log was read when the partition was open last; `None`: this process has not come to have it open. What a copy
+    /// holds says nothing of that: it may be of an earlier time.
+    pub(super) known: Option<CommitPosition>,
     /// Who waits for it to be open.
     pub(super) opening: Option<Asker>,
     /// How far the copy goes: `None` where that is not known.
@@ -92,6 +95,7 @@ impl Ledger {
             log,
             stage: Stage::OpeningCopy,
             announced: false,
+            known: None,
             opening: Some(opening),
             copy: LocalCopy::default(),
             acked: VecDeque::new(),
@@ -99,6 +103,11 @@ impl Ledger {
             reading: false,
             checking: false,
         }
+    }
+
+    /// How far this process has read the log with the partition open.
+    pub(super) fn known_so_far(&self) -> Option<CommitPosition> {
+        if self.stage == Stage::Open { self.copy.position } else { self.known }
     }
 
     /// The end of the prefix that is applied.
@@ -135,6 +144,7 @@ impl Ledger {
 
     /// It must be opened again: whoever waits is told.
     pub(super) fn break_off(&mut self, error: &MarkStoreError) {
+        self.known = self.known_so_far();
         self.stage = Stage::Broken;
         self.reading = false;
         self.answer_all(error);

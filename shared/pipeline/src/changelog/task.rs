@@ -226,7 +226,7 @@ impl Task {
         if let Some(before) = self.partitions.remove(&partition) {
             // It is still ours: its copy was lost, or an earlier opening failed.
             ledger.announced = before.announced;
-            ledger.copy = before.copy;
+            ledger.known = before.known_so_far();
         }
         let life = ledger.life;
         self.partitions.insert(partition.clone(), ledger);
@@ -241,10 +241,10 @@ impl Task {
             Ok(copy) => copy,
             Err(error) => return ledger.break_off(&error),
         };
-        let known = ledger.copy.position;
         ledger.copy = copy;
-        match known.filter(|_| ledger.announced) {
-            // The log was read to here before, by this process.
+        match ledger.known.filter(|_| ledger.announced) {
+            // The log was read to here before, by this process. An opening that failed before that begins anew: others may have
+            // appended since the copy was written.
             Some(known) => {
                 ledger.stage = Stage::RestoringAgain;
                 self.catch_up(&partition, known);
