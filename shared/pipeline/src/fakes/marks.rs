@@ -21,7 +21,10 @@ struct Remembered {
 
 /// The durable marks of all partitions.
 #[derive(Debug, Default)]
-pub struct MarkTable(Mutex<BTreeMap<TopicPartition, HashMap<IdempotencyKey, Remembered>>>);
+pub struct MarkTable(
+    Mutex<BTreeMap<TopicPartition, HashMap<IdempotencyKey, Remembered>>>,
+    Mutex<BTreeMap<(TopicPartition, u64), Instant>>,
+);
 
 impl MarkTable {
     /// What is remembered of a key.
@@ -37,6 +40,17 @@ impl MarkTable {
     /// Since when a key is done.
     pub fn done_since(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Option<Instant> {
         self.0.lock().get(partition)?.get(key)?.done_since
+    }
+
+    /// A node opens the partition: from then on it must know what was remembered before.
+    pub(super) fn opened(&self, partition: &TopicPartition, node: u128) {
+        let node = u64::try_from(node).unwrap_or(u64::MAX);
+        self.1.lock().insert((partition.clone(), node), Instant::now());
+    }
+
+    /// When a node opened the partition last.
+    pub fn opened_at(&self, partition: &TopicPartition, node: u64) -> Option<Instant> {
+        self.1.lock().get(&(partition.clone(), node)).copied()
     }
 
     /// Joins marks in, as an owner does whose append is durable.

@@ -99,8 +99,11 @@ impl World {
     fn follow_the_changelog(&self) {
         let (marks, jobs) = (self.marks.clone(), self.names.jobs(TIER));
         self.log.watch(&self.names.marks(TIER), move |partition, record| {
-            if let Ok((_, Entry::Marks(entries))) = format::read(record.value().unwrap_or_default()) {
-                marks.join(&TopicPartition { topic: jobs.clone(), partition }, &entries);
+            let at = TopicPartition { topic: jobs.clone(), partition };
+            match format::read(record.value().unwrap_or_default()) {
+                Ok((_, Entry::Marks(entries))) => marks.join(&at, &entries),
+                Ok((OpenerId(id), Entry::Opened { .. })) => marks.opened(&at, u128::from_be_bytes(id)),
+                Ok((_, Entry::Closed)) | Err(_) => {}
             }
         });
     }

@@ -68,7 +68,14 @@ impl Account {
             books.runs += 1;
             let partitions =
                 (0..i32::try_from(self.world.partitions()).unwrap()).map(|n| self.world.jobs_partition(n));
-            let done = partitions.filter_map(|at| self.world.marks.done_since(&at, &run.key)).min();
+            let marks = &self.world.marks;
+            let done =
+                partitions.filter_map(|at| marks.done_since(&at, &run.key).map(|done| (done, at))).min();
+            let forgotten = done.as_ref().is_some_and(|(done, at)| {
+                marks.opened_at(at, run.node).is_some_and(|opened| *done < opened && opened < run.began)
+            });
+            assert!(!forgotten, "a key ran that was done before its owner took over: {run:?}");
+            let done = done.map(|(done, _)| done);
             assert!(!run.known_done, "a key ran although its owner knew that it is done: {run:?}");
             // A new owner knows it after its restore, a deposed one after a check of the log's end; either may have to ask again.
             let known_by = done.map(|done| done + VISIBLE_WITHIN);
