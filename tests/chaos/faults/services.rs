@@ -29,7 +29,7 @@ pub(crate) fn harm_services(lane: &Lane, mut fleet: Fleet, mut deck: Deck<Servic
     fleet
 }
 
-/// Does it, and names the service that was harmed.
+/// Does it, and names the service that was harmed, if it is one of those that should run.
 fn harm(lane: &Lane, fleet: &mut Fleet, drawn: &Drawn<ServiceFault>) -> Option<String> {
     let (time, journal) = (drawn.hold, &lane.journal);
     let role = match drawn.fault {
@@ -39,63 +39,54 @@ fn harm(lane: &Lane, fleet: &mut Fleet, drawn: &Drawn<ServiceFault>) -> Option<S
     let names = fleet.names(role);
     let name = names.get((drawn.luck >> 8) as usize % names.len().max(1))?.clone();
     match drawn.fault {
-        ServiceFault::Kill(_) => {
-            journal.fault(named("killed", role), &format!("{name} is killed, and away for {time:?}"), || {
-                fleet.kill(&name);
-                hold(time);
-                fleet.start(&name, Disk::Shared);
-            });
-        }
-        ServiceFault::Stop(_) => {
-            journal.fault(
-                named("stopped", role),
-                &format!("{name} is stopped, and away for {time:?}"),
-                || {
-                    fleet.stop(&name);
-                    hold(time);
-                    fleet.start(&name, Disk::Shared);
-                },
-            );
-        }
-        ServiceFault::Freeze(_) => {
-            journal.fault(named("frozen", role), &format!("{name} is frozen for {time:?}"), || {
-                fleet.freeze(&name, || hold(time));
-            });
-        }
         ServiceFault::RebalanceStorm => {
             journal.fault("rebalance storm", &format!("workers come and go for {time:?}"), || {
                 storm(fleet, time, drawn.luck);
             });
             return None;
         }
-        ServiceFault::StateDeleted => {
-            journal.fault("state deleted", &format!("{name} is killed and loses its state"), || {
-                fleet.kill(&name);
-                // Nothing there: it had not come to write any.
-                drop(fs::remove_dir_all(fleet.state_dir(&name)));
-                hold(time);
-                fleet.start(&name, Disk::Shared);
-            });
-        }
-        ServiceFault::StateFlipped => {
-            fleet.kill(&name);
-            let flipped = flip_a_bit(&fleet.state_dir(&name), drawn.luck);
-            let what = flipped.as_deref().map_or("nothing".to_owned(), |path| path.display().to_string());
-            journal.fault(
-                "state bit-flipped",
-                &format!("{name} is killed and has a bit flipped in {what}"),
-                || {
-                    hold(time);
-                    fleet.start(&name, Disk::Shared);
-                },
-            );
-        }
         ServiceFault::DiskFull => {
             full_disk(lane, fleet, time);
             return None;
         }
+        ServiceFault::Freeze(_) => {
+            journal.fault(named("frozen", role), &format!("{name} is frozen for {time:?}"), || {
+                fleet.freeze(&name, || hold(time));
+            });
+        }
+        fault => away(lane, fleet, &name, (fault, drawn)),
     }
     Some(name)
+}
+
+/// Ends the service, perhaps harms what it left, and starts it again.
+fn away(lane: &Lane, fleet: &mut Fleet, name: &str, (fault, drawn): (ServiceFault, &Drawn<ServiceFault>)) {
+    let time = drawn.hold;
+    let (kind, what) = match fault {
+        ServiceFault::Stop(role) => (named("stopped", role), "stopped"),
+        ServiceFault::Kill(role) => (named("killed", role), "killed"),
+        ServiceFault::StateDeleted => ("state deleted", "killed and loses its state"),
+        _ => ("state bit-flipped", "killed and has a bit of its state flipped"),
+    };
+    lane.journal.fault(kind, &format!("{name} is {what}, and away for {time:?}"), || {
+        let state = fleet.state_dir(name);
+        match fault {
+            ServiceFault::Stop(_) => fleet.stop(name),
+            _ => fleet.kill(name),
+        }
+        match fault {
+            // Where nothing is there, it had not come to write any.
+            ServiceFault::StateDeleted => drop(fs::remove_dir_all(state)),
+            ServiceFault::StateFlipped => {
+                let flipped = flip_a_bit(&state, drawn.luck);
+                let file = flipped.as_deref().map_or("nothing".into(), Path::to_string_lossy);
+                lane.journal.say(&format!("a bit was flipped in {file}"));
+            }
+            _ => {}
+        }
+        hold(time);
+        fleet.start(name, Disk::Shared);
+    });
 }
 
 fn named(what: &str, role: Role) -> &'static str {
