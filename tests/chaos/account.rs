@@ -76,6 +76,8 @@ pub(crate) struct Account {
     pub(crate) repeats: Repeats,
     pub(crate) early: Early,
     pub(crate) order: Order,
+    /// Events that Kafka acknowledged and does not have.
+    pub(crate) gone: usize,
     /// Offsets that were not committed in the end.
     pub(crate) lag: i64,
 }
@@ -88,6 +90,7 @@ impl Account {
             repeats: Repeats::of(&books),
             early: Early::of(&books),
             order: Order::of(&books),
+            gone: history.gone,
             lag: history.lag.values().sum(),
         }
     }
@@ -95,7 +98,9 @@ impl Account {
     /// The rules that were broken: each with its name, and what broke it.
     pub(crate) fn broken(&self) -> Vec<(&'static str, Vec<String>)> {
         let lag = if self.lag == 0 { Vec::new() } else { vec![format!("{} offsets", self.lag)] };
+        let gone = if self.gone == 0 { Vec::new() } else { vec![format!("{} events", self.gone)] };
         let rules = [
+            ("acknowledged by Kafka and not in the source topic", &gone),
             ("lost", &self.fates.lost),
             ("skipped although not done", &self.fates.skipped),
             ("dead-lettered or forwarded for no reason", &self.fates.wrong),

@@ -27,6 +27,9 @@ pub(crate) fn delays() -> Vec<String> {
     TIERS.into_iter().flat_map(of_tier).collect()
 }
 
+/// How long running jobs may go on when their partition moves away.
+pub(crate) const DRAIN_DEADLINE: Duration = Duration::from_secs(6);
+
 /// Each group with the topics that it reads.
 pub(crate) fn groups() -> Vec<(String, Vec<String>)> {
     let mut groups = vec![
@@ -58,7 +61,7 @@ wait_only = ["5s"]
 
 [consume]
 session_timeout = "6s"
-drain_deadline = "6s"
+drain_deadline = "{}s"
 shutdown_deadline = "12s"
 
 [observe]
@@ -107,6 +110,7 @@ time_limit = "3s"
 # Its jobs fail for reasons of their own.
 flood.enabled = false
 handler = {{ type = "http", url = "http://127.0.0.1:1/flaky" }}
-"#
+"#,
+        DRAIN_DEADLINE.as_secs()
     )
 }

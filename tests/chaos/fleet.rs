@@ -11,7 +11,7 @@ use tidegate_tests::ports::free_port;
 use tidegate_tests::process::{Process, Setup};
 use tidegate_tests::wait::look_until;
 
-use crate::config::TIERS;
+use crate::config::{DRAIN_DEADLINE, TIERS};
 use crate::history::{At, Ending, Kind, Life, LifeNumber, Said};
 use crate::journal::Journal;
 use crate::plan::Role;
@@ -44,7 +44,17 @@ pub(crate) struct Fleet {
     members: BTreeMap<String, Member>,
     lives: Vec<Life>,
     /// Ends of processes that nobody asked for.
+    unasked: Vec<String>,
+    /// Processes in which something panicked.
+    panics: Vec<String>,
+}
+
+/// What became of the processes.
+#[derive(Debug)]
+pub(crate) struct Departed {
+    pub(crate) lives: Vec<Life>,
     pub(crate) unasked: Vec<String>,
+    pub(crate) panics: Vec<String>,
 }
 
 impl Fleet {
@@ -58,6 +68,7 @@ impl Fleet {
             members: BTreeMap::new(),
             lives: Vec::new(),
             unasked: Vec::new(),
+            panics: Vec::new(),
         }
     }
 
@@ -115,10 +126,9 @@ impl Fleet {
 
     pub(crate) fn kill(&mut self, name: &str) {
         let Some(mut member) = self.members.remove(name) else { return };
-        // It counts from before the signal: what it does meanwhile is not remembered.
-        let ending = (At::now(), Ending::Killed);
         member.process.sigkill();
-        self.bury(&member, ending);
+        // Until now it may have run something.
+        self.bury(&member, (At::now(), Ending::Killed));
     }
 
     /// Asks for a clean end, and waits for it.
@@ -195,8 +205,8 @@ impl Fleet {
     }
 
     /// All lives, when all have ended.
-    pub(crate) fn finish(self) -> (Vec<Life>, Vec<String>) {
-        (self.lives, self.unasked)
+    pub(crate) fn finish(self) -> Departed {
+        Departed { lives: self.lives, unasked: self.unasked, panics: self.panics }
     }
 
     fn tell_unasked(&mut self, name: &str, life: LifeNumber, code: i32) {
@@ -208,6 +218,9 @@ impl Fleet {
     /// Keeps its log, and what the log says of lost partitions.
     fn bury(&mut self, member: &Member, ending: (At, Ending)) {
         let log = member.process.stderr();
+        if log.contains("panicked at") {
+            self.panics.push(format!("{} (life {})", self.lives[member.life].service, member.life));
+        }
         let life = &mut self.lives[member.life];
         life.ended = Some(ending);
         life.said = said(&log);
@@ -262,10 +275,20 @@ fn said(log: &str) -> Vec<(At, Said)> {
             return None;
         };
         let json: serde_json::Value = serde_json::from_str(line).ok()?;
+        // What had not begun is left at once; what ran is cancelled at the deadline only.
+        if what == Said::Left && !json["took"].as_str().is_some_and(reached_the_deadline) {
+            return None;
+        }
         let at = json["timestamp"].as_str()?.parse::<jiff::Timestamp>().ok()?;
         Some((At(at.as_microsecond()), what))
     };
     log.lines().filter_map(line).collect()
+}
+
+/// Whether a duration, as Rust prints it, is the drain deadline or more.
+fn reached_the_deadline(took: &str) -> bool {
+    let seconds = took.strip_suffix('s').and_then(|number| number.parse::<f64>().ok());
+    seconds.is_some_and(|seconds| seconds >= DRAIN_DEADLINE.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -277,7 +300,8 @@ mod tests {
         let log = r#"no json: lost: another process may own them
 {"timestamp":"2026-01-31T12:00:00.000250Z","level":"WARN","fields":{"message":"lost: another process may own them already; nothing is committed","partitions":2}}
 {"timestamp":"2026-01-31T12:00:01Z","level":"INFO","fields":{"message":"gave partitions back; all that was under way has ended"}}
-{"timestamp":"2026-01-31T12:00:02Z","level":"INFO","fields":{"message":"gave partitions back; what is left is delivered again to their next owner","left":1}}"#;
+{"timestamp":"2026-01-31T12:00:02Z","level":"INFO","fields":{"message":"gave partitions back; what is left is delivered again to their next owner","left":1},"took":"6.0012s"}
+{"timestamp":"2026-01-31T12:00:03Z","level":"INFO","fields":{"message":"gave partitions back; what is left is delivered again to their next owner","left":1},"took":"900.1ms"}"#;
         let noon = 1_769_860_800_000_000;
         assert_eq!(said(log), [(At(noon + 250), Said::Lost), (At(noon + 2_000_000), Said::Left)]);
     }

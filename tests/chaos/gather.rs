@@ -13,7 +13,8 @@ use tidegate_domain::job::JOB_HEADER;
 use tidegate_tests::kafka_io::Client;
 
 use crate::config::{self, DLQ, SOURCE, TIERS};
-use crate::history::{At, Copy, DeadLetter, Key, Kind, Origin};
+use crate::history::{At, Copy, DeadLetter, Key, Kind, Origin, Published};
+use crate::load::{NUMBER, Sending};
 
 const READ_WITHIN: Duration = Duration::from_secs(300);
 const ONE_CALL: Duration = Duration::from_secs(20);
@@ -64,6 +65,33 @@ fn read(bootstrap: &str, topic: &str, mut take: impl FnMut(&BorrowedMessage<'_>)
 fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a str> {
     let found = message.headers()?.iter().find(|header| header.key == name)?;
     str::from_utf8(found.value?).ok()
+}
+
+/// The source topic as Kafka holds it: the events at their places; how many of them were not acknowledged; and how many of
+/// the acknowledged ones it does not hold.
+pub(crate) fn published(
+    bootstrap: &str,
+    sendings: &[Sending],
+) -> Result<(Vec<Published>, usize, usize), String> {
+    let (mut published, mut found, mut strange) = (Vec::new(), vec![false; sendings.len()], 0);
+    read(bootstrap, SOURCE, |message| {
+        let number = header(message, NUMBER).and_then(|number| number.parse::<usize>().ok());
+        match number.and_then(|number| Some((number, sendings.get(number)?))) {
+            Some((number, sending)) => {
+                found[number] = true;
+                let origin = Origin { partition: message.partition(), offset: message.offset() };
+                published.push(sending.at(origin));
+            }
+            None => strange += 1,
+        }
+    })?;
+    if strange > 0 {
+        return Err(format!("{strange} records of {SOURCE} are not of this run"));
+    }
+    let all = || found.iter().zip(sendings);
+    let unsure = all().filter(|(found, sending)| **found && !sending.is_acknowledged).count();
+    let gone = all().filter(|(found, sending)| !**found && sending.is_acknowledged).count();
+    Ok((published, unsure, gone))
 }
 
 /// The jobs of all tiers, or what waited in their delay topics.

@@ -99,7 +99,7 @@ pub(crate) enum Script {
     Reject,
 }
 
-/// An event that Kafka has acknowledged.
+/// An event in the source topic.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Published {
     pub(crate) origin: Origin,
@@ -231,8 +231,10 @@ pub(crate) struct Injected {
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) published: Vec<Published>,
-    /// Not acknowledged: they may be in Kafka or not.
+    /// How many of them were not acknowledged; they count like the others.
     pub(crate) unsure: usize,
+    /// How many were acknowledged and are not in the source topic: Kafka lost them.
+    pub(crate) gone: usize,
     pub(crate) lives: Vec<Life>,
     /// In the order in which they began.
     pub(crate) calls: Vec<Call>,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{DeliveryFuture, FutureProducer, FutureRecord, Producer};
 use serde_json::json;
 use tidegate_tests::background::block_on;
@@ -50,6 +51,21 @@ struct Event {
     id: u64,
     lane: u32,
     script: Script,
+}
+
+/// An event that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sending {
+    event: Event,
+    pub(crate) is_acknowledged: bool,
+}
+
+impl Sending {
+    /// The event at its place in the source topic.
+    pub(crate) fn at(&self, origin: Origin) -> Published {
+        let Event { kind, id, lane, script } = self.event;
+        Published { origin, kind, id, lane, script }
+    }
 }
 
 /// Draws events.
@@ -115,7 +131,7 @@ impl Source {
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
     publisher: JoinHandle<()>,
-    collector: JoinHandle<(Vec<Published>, usize)>,
+    collector: JoinHandle<Vec<Sending>>,
 }
 
 impl Load {
@@ -138,8 +154,8 @@ impl Load {
         Ok(Self { stop, publisher, collector })
     }
 
-    /// Ends it: what was acknowledged, and how many were not.
-    pub(crate) fn finish(self) -> (Vec<Published>, usize) {
+    /// Ends it. The place of an event in what is returned is its number.
+    pub(crate) fn finish(self) -> Vec<Sending> {
         self.stop.store(true, Ordering::Relaxed);
         self.publisher.join().expect("the publisher ends well");
         self.collector.join().expect("the collector ends well")
@@ -160,6 +176,9 @@ fn producer(bootstrap: &str) -> FutureProducer {
 
 type Sent = (Event, DeliveryFuture);
 
+/// The header that numbers the records: an acknowledgement doesn't always tell the offset.
+pub(crate) const NUMBER: &str = "n";
+
 fn publish(
     producer: &FutureProducer,
     schemas: &[Writer],
@@ -168,7 +187,7 @@ fn publish(
     stop: &AtomicBool,
 ) {
     let began = Instant::now();
-    let mut published = 0;
+    let (mut published, mut sent_so_far) = (0, 0_u64);
     while !stop.load(Ordering::Relaxed) {
         let due = began.elapsed().as_millis() as u64 * RATE / 1000;
         // What an outage held up is not made up for at once.
@@ -177,12 +196,15 @@ fn publish(
         for _ in published..due {
             let event = source.draw();
             let (key, value) = record(event, version, &schemas[version], &mut source.dice);
-            let record = FutureRecord::to(SOURCE).key(&key).payload(&value);
+            let number = sent_so_far.to_string();
+            let headers = OwnedHeaders::new().insert(Header { key: NUMBER, value: Some(&number) });
+            let record = FutureRecord::to(SOURCE).key(&key).payload(&value).headers(headers);
             match producer.send_result(record) {
                 Ok(delivery) => drop(sent.send((event, delivery))),
                 // The queue is full: what was not sent was not published.
                 Err(_) => break,
             }
+            sent_so_far += 1;
         }
         published = due;
         std::thread::sleep(TICK);
@@ -211,21 +233,18 @@ fn record(event: Event, version: usize, schema: &Writer, dice: &mut Dice) -> (St
     (key, value)
 }
 
-fn collect(sent: &mpsc::Receiver<Sent>, mut ledger: BufWriter<File>) -> (Vec<Published>, usize) {
-    let (mut published, mut unsure) = (Vec::new(), 0);
+fn collect(sent: &mpsc::Receiver<Sent>, mut ledger: BufWriter<File>) -> Vec<Sending> {
+    let mut sendings = Vec::new();
     for (event, delivery) in sent {
-        let Ok(Ok(delivered)) = block_on(delivery) else {
-            unsure += 1;
-            continue;
-        };
+        let is_acknowledged = matches!(block_on(delivery), Ok(Ok(_)));
         let Event { kind, id, lane, script } = event;
-        let origin = Origin { partition: delivered.partition, offset: delivered.offset };
-        writeln!(ledger, "{origin} {} {id} {lane} {}", kind.name(), script_text(script))
+        let (number, script) = (sendings.len(), script_text(script));
+        writeln!(ledger, "{number} {} {id} {lane} acknowledged={is_acknowledged} {script}", kind.name())
             .expect("the ledger can be written");
-        published.push(Published { origin, kind, id, lane, script });
+        sendings.push(Sending { event, is_acknowledged });
     }
     ledger.flush().expect("the ledger can be written");
-    (published, unsure)
+    sendings
 }
 
 #[cfg(test)]

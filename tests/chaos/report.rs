@@ -20,6 +20,8 @@ pub(crate) struct Report<'a> {
     pub(crate) account: &'a Account,
     /// What services did that nobody asked for.
     pub(crate) unasked: &'a [String],
+    /// Processes in which something panicked.
+    pub(crate) panics: &'a [String],
 }
 
 impl Report<'_> {
@@ -57,9 +59,14 @@ impl Report<'_> {
 
     fn print_events(&self) {
         let (fates, history) = (&self.account.fates, self.history);
-        println!();
-        row("events acknowledged", &history.published.len().to_string(), "");
-        row("  not acknowledged, so not counted on", &history.unsure.to_string(), "");
+        let disk = if own_mounts().is_some() {
+            "a small tmpfs of its own"
+        } else {
+            "none: nothing can be mounted here"
+        };
+        println!("  (the full disk: {disk})\n");
+        row("events in the source topic", &history.published.len().to_string(), "");
+        row("  that were not acknowledged", &history.unsure.to_string(), "");
         row("  done", &fates.done.to_string(), "");
         row("  skipped as duplicates of these", &fates.duplicates.to_string(), "");
         for (error, count) in &fates.dead {
@@ -117,6 +124,7 @@ impl Report<'_> {
             .collect();
         failures.extend(self.too_little());
         failures.extend(self.crashes());
+        failures.extend(self.panics.iter().map(|process| format!("something panicked in {process}")));
         failures
     }
 

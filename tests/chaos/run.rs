@@ -1,16 +1,18 @@
 //! One run, from nothing to its verdict.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tidegate_tests::guard::{Guarded, Launch};
 use tidegate_tests::kafka_io::Client;
 
 use crate::account::Account;
 use crate::config;
 use crate::endpoint::Endpoint;
 use crate::faults::{Lane, harm_endpoint, harm_servers, harm_services};
-use crate::fleet::{Disk, Fleet};
+use crate::fleet::{Departed, Disk, Fleet};
 use crate::gather;
 use crate::history::History;
 use crate::journal::Journal;
@@ -34,25 +36,46 @@ struct World {
     watcher: Watcher,
 }
 
+/// What processes did that nobody asked for.
+struct Told {
+    unasked: Vec<String>,
+    panics: Vec<String>,
+}
+
 /// Runs it and prints the table; an error says why it failed.
 pub(crate) fn run(seed: u64, injecting: Duration) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tidegate-chaos-").tempdir().map_err(told)?;
+    let mut remover = remover(directory.path().to_owned());
     let journal = Arc::new(Journal::new(directory.path().to_owned()));
     println!("seed {seed}, {:.1} minutes of faults", injecting.as_secs_f64() / 60.0);
     let result = run_in(seed, injecting, &journal);
+    remover.kill();
     if result.is_err() {
         println!("\ncalls, events and logs are kept in {}", directory.keep().display());
     }
     result
 }
 
+/// Removes the directory when this process is gone without having come to that, as by Ctrl-C.
+fn remover(directory: PathBuf) -> Guarded {
+    let nowhere = PathBuf::from("/dev/null");
+    Guarded::start(&Launch {
+        program: "sleep".into(),
+        arguments: vec!["infinity".into()],
+        stdout: nowhere.clone(),
+        stderr: nowhere,
+        remove: Some(directory),
+        ..Launch::default()
+    })
+}
+
 fn run_in(seed: u64, injecting: Duration, journal: &Arc<Journal>) -> Result<(), String> {
     let mut plan = Plan::of(seed);
     let world = start(&mut plan, journal)?;
     let world = harm(plan, world, injecting, journal)?;
-    let (history, unasked) = settle(world, journal)?;
-    let account = Account::of(&history);
-    let report = Report { seed, injecting, history: &history, account: &account, unasked: &unasked };
+    let (history, Told { unasked, panics }) = settle(world, journal)?;
+    let (history, account) = (&history, &Account::of(&history));
+    let report = Report { seed, injecting, history, account, unasked: &unasked, panics: &panics };
     report.print();
     let failures = report.failures();
     if failures.is_empty() {
@@ -104,13 +127,13 @@ fn harm(plan: Plan, world: World, injecting: Duration, journal: &Arc<Journal>) -
 }
 
 /// Lets everything heal and settle, stops it in order, and gathers what happened.
-fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Vec<String>), String> {
+fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Told), String> {
     let World { servers, mut fleet, endpoint, load, watcher } = world;
     journal.say(&format!("{} faults: no more from now on", journal.count()));
     let client = servers.kafka.client();
     servers.wait_whole()?;
-    let (published, unsure) = load.finish();
-    journal.say(&format!("{} events are acknowledged, {} calls so far", published.len(), endpoint.count()));
+    let sendings = load.finish();
+    journal.say(&format!("{} events were sent, {} calls so far", sendings.len(), endpoint.count()));
     wait_settled(&mut fleet, &client, journal)?;
     for role in [Role::Ingest, Role::Retry, Role::Worker] {
         let names = fleet.names(role);
@@ -124,11 +147,13 @@ fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Vec<String>)
         return Err(format!("{} records of the changelogs can't be read", marks.unreadable));
     }
     let jobs: Vec<String> = config::TIERS.iter().map(|tier| config::jobs(tier)).collect();
-    let (lives, unasked) = fleet.finish();
+    let Departed { lives, unasked, panics } = fleet.finish();
+    let (published, unsure, gone) = gather::published(bootstrap, &sendings)?;
     let (calls, cuts) = endpoint.finish();
     let history = History {
         published,
         unsure,
+        gone,
         lives,
         calls,
         cuts,
@@ -140,7 +165,7 @@ fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Vec<String>)
         faults: journal.faults(),
         lag,
     };
-    Ok((history, unasked))
+    Ok((history, Told { unasked, panics }))
 }
 
 /// Waits until every group has committed all that its topics hold, twice in a row: a job could have gone into a delay topic

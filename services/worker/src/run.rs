@@ -23,6 +23,8 @@ use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
 use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tokio::sync::mpsc;
+use tracing::warn;
 
 use crate::handler::Adapter;
 use crate::http::{self, Http};
@@ -50,6 +52,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let (solitude, opener) = (Solitude::default(), OpenerId(rand::random()));
     let mut running = Vec::new();
+    let (at_work, mut ended) = mpsc::channel(1);
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
         let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
@@ -61,6 +64,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
             solitude: solitude.clone(),
             changelog,
             runtime: tokio::runtime::Handle::current(),
+            at_work: at_work.clone(),
         };
         let tier = run_tier(process, name, tier, parts);
         running.push(async move {
@@ -71,6 +75,12 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
         });
     }
     let results = futures_util::future::join_all(running).await;
+    drop(at_work);
+    // The threads of the changelogs work on this runtime, which ends next.
+    let none_left = tokio::time::timeout(CHANGELOGS_END_WITHIN, ended.recv()).await;
+    if none_left.is_err() {
+        warn!("a changelog's thread still waits for its disk at the end of the process");
+    }
     results.into_iter().collect()
 }
 
@@ -90,16 +100,25 @@ struct Parts {
     solitude: Solitude,
     changelog: (ChangelogPorts, ChangelogSettings),
     runtime: tokio::runtime::Handle,
+    /// Held by each thread of a changelog for as long as it lives.
+    at_work: mpsc::Sender<()>,
 }
+
+/// A changelog that nobody uses any more ends at once, unless its disk holds it up.
+const CHANGELOGS_END_WITHIN: Duration = Duration::from_secs(2);
 
 impl Parts {
     /// The ports of one shard, whose changelog has a thread of its own: it waits for the disk.
     fn ports(&self, name: &str) -> Ports {
         let (ports, settings) = self.changelog.clone();
         let (changelog, task) = Changelog::new(ports, settings);
-        let on = self.runtime.clone();
+        let (on, at_work) = (self.runtime.clone(), self.at_work.clone());
         let thread = std::thread::Builder::new().name(format!("{name} marks"));
-        if let Err(error) = thread.spawn(move || on.block_on(task)) {
+        let work = move || {
+            on.block_on(task);
+            drop(at_work);
+        };
+        if let Err(error) = thread.spawn(work) {
             // Its partitions are never ready, which is told.
             tracing::error!(%error, "a thread for the changelog can't be started");
         }

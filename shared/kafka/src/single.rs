@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::KafkaResult;
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 use tidegate_domain::Partition;
 use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
@@ -102,11 +102,20 @@ fn read_partition(
             return Err(unreadable(&"the broker sends nothing although there is more"));
         } else {
             // The main queue must be served, and waiting there costs nothing.
-            if let Some(Err(error)) = consumer.poll(Duration::from_millis(5)) {
+            if let Some(Err(error)) = consumer.poll(Duration::from_millis(5))
+                && !is_of_a_connection(&error)
+            {
                 return Err(unreadable(&error));
             }
         }
     }
+}
+
+/// One broker of several that can't be reached; the client goes on trying, and the others may do. Without an answer it is an error
+/// after a while.
+fn is_of_a_connection(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{AllBrokersDown, BrokerTransportFailure};
+    matches!(error.rdkafka_error_code(), Some(AllBrokersDown | BrokerTransportFailure))
 }
 
 /// Publishes one record and waits for its acknowledgement.

@@ -244,6 +244,13 @@ fn what_is_not_committed_in_the_end_is_told() {
 }
 
 #[test]
+fn what_kafka_acknowledged_and_does_not_have_is_told() {
+    let mut story = Story::new();
+    story.history.gone = 1;
+    story.breaks("acknowledged by Kafka and not in the source topic");
+}
+
+#[test]
 fn an_owner_may_not_run_what_it_marked_itself() {
     let mut story = Story::new();
     story.ordinary(0, 50);
