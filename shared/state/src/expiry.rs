@@ -7,8 +7,9 @@
 //! mark is stored with the partition's time at its append.
 //!
 //! Whatever clocks do, a mark is remembered for seven eighths of the retention at least. It is remembered longer after a pause of
-//! more than an eighth that nobody watched, a stopped worker for example: by the length of that pause. The wall clock of this
-//! machine is not asked.
+//! more than an eighth that nobody watched, a stopped worker for example: by the length of that pause. A restore reads history faster
+//! than time passes, so after such a pause in the history all that is left of it counts as one. The wall clock of this machine is not
+//! asked.
 
 use std::ffi::CStr;
 use std::sync::Arc;

@@ -4,21 +4,38 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use support::*;
+use tempfile::TempDir;
 use tidegate_domain::Topic;
 use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
 use tidegate_pipeline::ports::MarkStoreError;
 use tidegate_state::{Marks, OpenError, Settings, TopicIdentity};
 
-/// A store with some marks in one file and some in another.
-fn filled(path: &Path) {
-    let marks = open(path);
+/// A store with some marks in one file and some in another. The directory around it is removed with the first value.
+fn filled() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let marks = open(&path);
     open_partition(&marks, &partition(0));
     append(&marks, &partition(0), &(0..20_000).map(entry).collect::<Vec<_>>(), NOW);
     marks.compact(&partition(0)).unwrap();
     append(&marks, &partition(0), &[entry(1_000_000), entry(1_000_001)], NOW);
+    (dir, path)
+}
+
+/// No room for a filter: so nothing is read at open, and what comes later meets the damage.
+fn open_without_filter(path: &Path) -> Marks {
+    let mut settings = settings(path);
+    settings.memory.filter_per_partition = 0;
+    Marks::open_dir(settings).unwrap()
+}
+
+fn damage_blocks(path: &Path) {
+    for file in files(path, ".sst") {
+        flip(&file, |len| len / 3);
+    }
 }
 
 fn flip(file: &Path, place: impl Fn(usize) -> usize) {
@@ -55,9 +72,7 @@ fn state_of_another_cluster_topic_changelog_or_partition_count_is_set_aside() {
         changelog: Some(changelog.to_owned()),
     };
     let check = |reason, change: &dyn Fn(&mut Settings)| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        filled(&path);
+        let (_dir, path) = filled();
         let mut settings = settings(&path);
         change(&mut settings);
         check_set_aside(&path, settings, reason);
@@ -93,9 +108,7 @@ fn the_changelog_is_put_on_record_once_it_is_known_and_stays_there() {
 #[test]
 fn state_without_a_readable_origin_is_set_aside() {
     let check = |reason, damage: &dyn Fn(&Path)| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        filled(&path);
+        let (_dir, path) = filled();
         damage(&path.join("provenance.json"));
         check_set_aside(&path, settings(&path), reason);
     };
@@ -106,9 +119,7 @@ fn state_without_a_readable_origin_is_set_aside() {
 
 #[test]
 fn the_retention_and_another_topic_are_no_reason_to_distrust() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    filled(&path);
+    let (_dir, path) = filled();
     let mut settings = settings(&path);
     settings.retention *= 2;
     let other = TopicIdentity { id: "topic-id-9".to_owned(), partitions: 3, changelog: None };
@@ -119,15 +130,13 @@ fn the_retention_and_another_topic_are_no_reason_to_distrust() {
     drop(marks);
     let text = fs::read_to_string(path.join("provenance.json")).unwrap();
     assert!(text.contains("topic-id-1") && text.contains("topic-id-9"), "{text}");
-    assert_eq!(set_aside(&path), Vec::<std::path::PathBuf>::new());
+    assert_eq!(set_aside(&path), Vec::<PathBuf>::new());
 }
 
 #[test]
 fn a_database_that_can_not_be_opened_for_corruption_is_set_aside() {
     let check = |damage: &dyn Fn(&Path)| {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
-        filled(&path);
+        let (_dir, path) = filled();
         damage(&path);
         check_set_aside(&path, settings(&path), "corrupt");
     };
@@ -143,9 +152,7 @@ fn a_database_that_can_not_be_opened_for_corruption_is_set_aside() {
 /// Damage that only the scan at open meets is found there; the owner opens again, and gets an empty store.
 #[test]
 fn a_damaged_block_is_found_when_the_partition_is_opened() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    filled(&path);
+    let (_dir, path) = filled();
     // The small one is read when the database is opened.
     let largest = files(&path, ".sst").into_iter().max_by_key(|f| fs::metadata(f).unwrap().len()).unwrap();
     flip(&largest, |len| len / 3);
@@ -162,19 +169,12 @@ fn a_damaged_block_is_found_when_the_partition_is_opened() {
 
 #[test]
 fn a_damaged_block_that_a_look_up_meets_sets_the_state_aside_and_closes_the_partitions() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    filled(&path);
-    let mut settings = settings(&path);
-    // No room for a filter: so nothing is read at open, and look-ups meet the damage.
-    settings.memory.filter_per_partition = 0;
-    let marks = Marks::open_dir(settings).unwrap();
+    let (_dir, path) = filled();
+    let marks = open_without_filter(&path);
     for n in 0..3 {
         open_partition(&marks, &partition(n));
     }
-    for file in files(&path, ".sst") {
-        flip(&file, |len| len / 3);
-    }
+    damage_blocks(&path);
     let keys: Vec<_> = (0..20_000).map(key).collect();
     let error = marks.look_up(&partition(0), &keys, &mut Vec::new()).unwrap_err();
     assert!(matches!(&error, MarkStoreError::Read(text) if text.contains("corrupt")), "{error}");
@@ -206,17 +206,11 @@ fn check_closed(marks: &Marks, partitions: i32) {
 
 #[test]
 fn damage_that_a_compaction_meets_stops_writing_until_the_state_is_set_aside() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("s");
-    filled(&path);
-    let mut settings = settings(&path);
-    settings.memory.filter_per_partition = 0;
-    let marks = Marks::open_dir(settings).unwrap();
+    let (_dir, path) = filled();
+    let marks = open_without_filter(&path);
     let at = partition(0);
     open_partition(&marks, &at);
-    for file in files(&path, ".sst") {
-        flip(&file, |len| len / 3);
-    }
+    damage_blocks(&path);
     append(&marks, &at, &[entry(7)], NOW);
     // The compaction fails silently: RocksDB shows it at the next write.
     marks.compact(&at).unwrap();
@@ -251,13 +245,19 @@ fn a_directory_in_use_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_can_not_be_made_is_a_clear_error() {
+fn a_directory_that_can_not_be_made_is_told_with_its_path_the_reason_and_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("a-file");
-    fs::write(&file, "").unwrap();
-    let error = open_error(settings(&file.join("s")));
-    assert!(matches!(error, OpenError::Failed { .. }), "{error}");
-    // Where not even root may write.
-    let error = open_error(settings(Path::new("/proc/tidegate/s")));
-    assert!(matches!(error, OpenError::Failed { .. } | OpenError::Denied { .. }), "{error}");
+    fs::write(&file, "kept").unwrap();
+    // The last one: where not even root may write.
+    for path in [file.clone(), file.join("s"), Path::new("/proc/tidegate/s").to_owned()] {
+        let error = open_error(settings(&path));
+        let (OpenError::NoDirectory { reason, .. } | OpenError::Denied { reason, .. }) = &error else {
+            panic!("{path:?}: {error:?}")
+        };
+        let text = error.to_string();
+        assert!(text.contains(path.to_str().unwrap()) && text.contains(&format!("({reason})")), "{text}");
+        assert!(text.contains("set another"), "{text}");
+    }
+    assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
 }

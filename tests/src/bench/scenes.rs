@@ -20,10 +20,10 @@ pub(super) struct Stage<'a> {
     pub(super) rounds: usize,
 }
 
-const PARTITIONS: u32 = 4;
+pub(super) const PARTITIONS: u32 = 4;
 const SCHEMA: &str = include_str!("../../../schemas/payment.avsc");
 
-fn pipeline(stage: &Stage<'_>, name: &str) -> Pipeline {
+pub(super) fn pipeline(stage: &Stage<'_>, name: &str) -> Pipeline {
     let mut pipeline = Pipeline::new(name, stage.kafka, stage.registry.url());
     let source = pipeline.source("events", PARTITIONS as i32, "earliest");
     for class in ["nothing", "waits"] {
@@ -71,7 +71,7 @@ fn measure(
     }
 }
 
-fn fill_jobs(stage: &Stage<'_>, pipeline: &Pipeline, class: &str, count: usize) -> String {
+pub(super) fn fill_jobs(stage: &Stage<'_>, pipeline: &Pipeline, class: &str, count: usize) -> String {
     let topic = pipeline.topic("critical.jobs");
     let due = now();
     fill(stage.kafka.bootstrap(), &topic, count, |number| {
@@ -81,7 +81,7 @@ fn fill_jobs(stage: &Stage<'_>, pipeline: &Pipeline, class: &str, count: usize) 
     topic
 }
 
-fn launch_worker(pipeline: &mut Pipeline) {
+pub(super) fn launch_worker(pipeline: &mut Pipeline) {
     pipeline.launch_program(
         "worker",
         &built_binary("tidegate-bench"),

@@ -5,6 +5,10 @@
 
 use std::process::ExitCode;
 
+/// As in `tidegate` itself; the bare loops have it too.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == "worker-process") {

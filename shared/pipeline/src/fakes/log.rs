@@ -40,7 +40,9 @@ pub struct FakeLog {
 }
 
 /// Sees each record of a topic at the moment that it is appended.
-pub struct Watcher(Box<dyn Fn(Partition, &Record) + Send>);
+pub struct Watcher(Watch);
+
+type Watch = Box<dyn Fn(Partition, &Record) + Send>;
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

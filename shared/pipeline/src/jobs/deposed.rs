@@ -41,7 +41,7 @@ impl JobStage {
     /// What runs goes on to its end; everything else of the partition is dropped.
     pub(super) fn depose(&mut self, slot: Slot, desk: &Desk) {
         let theirs = |(key, in_hand): (Key, &InHand)| {
-            (in_hand.slot == slot).then(|| (key, matches!(in_hand.state, State::Running(_))))
+            (in_hand.slot == slot).then_some((key, matches!(in_hand.state, State::Running(_))))
         };
         let jobs: Vec<(Key, bool)> = self.jobs.iter().filter_map(theirs).collect();
         for &(key, runs) in &jobs {
@@ -98,7 +98,8 @@ impl JobStage {
             if gives_up {
                 warn!(%partition, jobs = untold.entries.len(), "what was done is not known to the partition's owner, which runs it again");
             }
-            !gives_up && !(untold.entries.is_empty() && untold.sent.is_none())
+            let told = untold.entries.is_empty() && untold.sent.is_none();
+            !(gives_up || told)
         });
         for (partition, untold) in &mut self.deposed.untold {
             if untold.sent.is_none() && untold.again_at <= desk.now {

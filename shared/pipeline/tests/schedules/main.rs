@@ -19,7 +19,7 @@ use account::Account;
 use cluster::{Cluster, Story};
 
 /// How many schedules each test runs.
-const SCHEDULES: u64 = 120;
+const SCHEDULES: u64 = 300;
 
 /// Tells the seed when a schedule fails.
 struct Seed(u64);

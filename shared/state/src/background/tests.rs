@@ -28,7 +28,7 @@ fn apply(store: &Store, at: &TopicPartition) -> Result<(), MarkStoreError> {
     store.apply(at, &Stretch { entries: &entries, append_time, position, opener: None })
 }
 
-fn open(store: &Store, at: &TopicPartition) -> LocalCopy {
+fn open_now(store: &Store, at: &TopicPartition) -> LocalCopy {
     let number = store.begin_opening(at).expect("it is not open");
     store.finish_opening(at, number).unwrap()
 }
@@ -43,7 +43,7 @@ fn a_partition_whose_column_family_is_gone_is_closed_until_it_is_opened_again() 
     settings.memory.filter_per_partition = 0;
     let store = Store::open(settings, troubles).unwrap();
     for look_up_first in [true, false] {
-        assert_eq!(open(&store, &at), LocalCopy::default());
+        assert_eq!(open_now(&store, &at), LocalCopy::default());
         apply(&store, &at).unwrap();
         store.lose_family(&at);
         let look_up = || store.look_up(&at, &[IdempotencyKey([1; 16])], &mut Vec::new());
@@ -62,7 +62,7 @@ fn what_is_in_memory_only_is_flushed_by_and_by() {
     let (openings, asked) = mpsc::channel();
     let store = Arc::new(Store::open(settings(&dir.path().join("s"), &at.topic), troubles).unwrap());
     let threads = start(&store, asked, heard, Duration::from_millis(20)).unwrap();
-    open(&store, &at);
+    open_now(&store, &at);
     let files = || {
         let all = std::fs::read_dir(dir.path().join("s/db")).unwrap();
         all.filter(|file| file.as_ref().unwrap().path().extension().is_some_and(|is| is == "sst")).count()
