@@ -23,6 +23,7 @@ use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, wiring};
 use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tracing::warn;
 
 use crate::handler::Adapter;
 use crate::http::{self, Http};
@@ -49,11 +50,12 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let (solitude, opener) = (Solitude::default(), OpenerId(rand::random()));
-    let mut running = Vec::new();
+    let (mut running, mut copies) = (Vec::new(), Vec::new());
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-        let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
-        let changelog = changelog(process, name, tier, marks, opener)?;
+        let Some(copy) = open_marks(process, name, tier).await? else { return Ok(()) };
+        copies.push(copy.marks.clone());
+        let changelog = changelog(process, name, tier, copy, opener)?;
         let parts = Parts {
             publisher: publisher.clone(),
             handlers: handlers.clone(),
@@ -71,7 +73,23 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
         });
     }
     let results = futures_util::future::join_all(running).await;
+    keep(copies).await;
     results.into_iter().collect()
+}
+
+/// Writes the copies of marks to their files. The threads that share them may outlive the main function, and what is in memory only
+/// ends with the process: the next one would have to read all of it from the changelog.
+async fn keep(copies: Vec<Arc<Marks>>) {
+    let flush = move || {
+        for marks in copies {
+            if let Err(error) = marks.flush() {
+                warn!(%error, "the copy of marks is not kept whole; what it misses is read from the changelog at the next start");
+            }
+        }
+    };
+    if let Err(error) = tokio::task::spawn_blocking(flush).await {
+        warn!(%error, "the copy of marks may not be kept whole");
+    }
 }
 
 fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
@@ -120,12 +138,12 @@ fn changelog(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-    marks: Arc<Marks>,
+    Copy { marks, log_id }: Copy,
     opener: OpenerId,
 ) -> Result<(ChangelogPorts, ChangelogSettings), ServiceError> {
     let names = wiring::names(&process.config);
     let reader = LogReader::new(&process.kafka)?;
-    let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
+    let restorer = Restorer::new(reader, marks.clone(), log_id, tokio::runtime::Handle::current());
     let ports = ChangelogPorts {
         publisher: Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?),
         table: marks,
@@ -236,21 +254,27 @@ fn handlers(
     served.iter().map(handler).collect()
 }
 
+/// The marks of one tier on this machine.
+struct Copy {
+    marks: Arc<Marks>,
+    /// The id of the changelog that they are a copy of.
+    log_id: String,
+}
+
 /// The marks of one tier; none when a stop is asked for before the cluster has said whose they are.
-async fn open_marks(
-    process: &Process,
-    name: &TierName,
-    tier: &Tier,
-) -> Result<Option<Arc<Marks>>, ServiceError> {
+async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Option<Copy>, ServiceError> {
     let config = &process.config;
-    let (kafka, topic) = (process.kafka.clone(), wiring::names(config).jobs(name.as_str()));
+    let (kafka, names) = (process.kafka.clone(), wiring::names(config));
+    let log = names.marks(name.as_str());
+    let topics = [names.jobs(name.as_str()), log.clone()];
     let partitions = tier.partitions.get();
-    let asked = tokio::task::spawn_blocking(move || provenance(&kafka, topic, partitions));
+    let asked = tokio::task::spawn_blocking(move || provenance(&kafka, topics, partitions));
     let provenance = tokio::select! {
         biased;
         () = process.shutdown.requested() => return Ok(None),
         asked = asked => asked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
     };
+    let log_id = provenance.topics.get(&log).map(|log| log.id.clone()).unwrap_or_default();
     let settings = Settings {
         dir: config.state.dir.join(name.as_str()),
         retention: config.state.retention,
@@ -262,18 +286,24 @@ async fn open_marks(
         .await
         .map_err(|error| ServiceError::Fatal(error.to_string()))?;
     let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-    Ok(Some(Arc::new(marks)))
+    Ok(Some(Copy { marks: Arc::new(marks), log_id }))
 }
 
-/// What the marks of a job topic belong to. Blocks.
-fn provenance(kafka: &KafkaSettings, topic: Topic, partitions: u32) -> Result<Provenance, ServiceError> {
+/// What the marks of a job topic belong to: those jobs, as that changelog has it. A position in one changelog says nothing about another
+/// of the same name. Blocks.
+fn provenance(
+    kafka: &KafkaSettings,
+    topics: [Topic; 2],
+    partitions: u32,
+) -> Result<Provenance, ServiceError> {
     let cluster = Cluster::connect(kafka)?;
-    let mut ids = cluster.topic_ids(&[topic.as_str()])?;
-    let id = ids.remove(topic.as_str()).ok_or_else(|| {
-        ServiceError::Configuration(format!("topic `{topic}` is missing: `tidegate topics apply` creates it"))
-    })?;
-    Ok(Provenance {
-        cluster_id: cluster.cluster_id()?,
-        topics: [(topic, TopicIdentity { id, partitions })].into(),
-    })
+    let mut ids = cluster.topic_ids(&topics.each_ref().map(Topic::as_str))?;
+    let identity = |topic: Topic| match ids.remove(topic.as_str()) {
+        Some(id) => Ok((topic, TopicIdentity { id, partitions })),
+        None => Err(ServiceError::Configuration(format!(
+            "topic `{topic}` is missing: `tidegate topics apply` creates it"
+        ))),
+    };
+    let topics = topics.into_iter().map(identity).collect::<Result<_, _>>()?;
+    Ok(Provenance { cluster_id: cluster.cluster_id()?, topics })
 }

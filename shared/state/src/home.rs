@@ -90,7 +90,7 @@ impl Home {
             reason = %distrust,
             dir = %self.dir.display(),
             set_aside = %aside.display(),
-            "local state is not trusted and was set aside: marks are remembered anew from here; delete it when nobody needs it"
+            "local state is not trusted and was set aside: marks are restored from their changelog; delete it when nobody needs it"
         );
         events::set_aside(distrust.slug());
         self.lock = lock(&self.dir)?;
