@@ -17,7 +17,7 @@ use tidegate_kafka::{KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{
-    Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
+    Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
 };
 use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member};
@@ -49,7 +49,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let classes = classes(config, &served)?;
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
-    let (solitude, opener) = (Solitude::default(), OpenerId(rand::random()));
+    let (solitude, cut_off, opener) = (Solitude::default(), CutOff::default(), OpenerId(rand::random()));
     let (mut running, mut copies) = (Vec::new(), Vec::new());
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
@@ -61,6 +61,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
             handlers: handlers.clone(),
             classes: classes.clone(),
             solitude: solitude.clone(),
+            cut_off: cut_off.clone(),
             changelog,
             runtime: tokio::runtime::Handle::current(),
         };
@@ -106,6 +107,7 @@ struct Parts {
     handlers: Vec<Arc<dyn HandlerPort>>,
     classes: Arc<[Class]>,
     solitude: Solitude,
+    cut_off: CutOff,
     changelog: (ChangelogPorts, ChangelogSettings),
     runtime: tokio::runtime::Handle,
 }
@@ -170,6 +172,7 @@ async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts)
         belief: wiring::ladder(config)?.belief(),
         parked: ParkedShare::half_of(&shard),
         solitude: parts.solitude.clone(),
+        cut_off: parts.cut_off.clone(),
     };
     let member = Member {
         name: format!("worker {name}"),

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tidegate_domain::{IdempotencyKey, Mark, Offset};
 use tokio::time::Instant;
+use tracing::info;
 
+use super::cut_off::CutOff;
 use super::lanes::Lanes;
 use super::overlay::Overlay;
 use super::parked::{Parked, Taken};
@@ -65,6 +67,9 @@ pub(super) enum Closing {
 
 /// How many marks are written without waiting for more.
 const FULL_BATCH: usize = 256;
+/// How many marks one record of the changelog has at most: those that gather while none can be written must fit into records. At 62 bytes
+/// at most, a thousand fit into the smallest that may be configured.
+const MOST: usize = 1000;
 /// How long marks wait for more of them.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -77,6 +82,8 @@ pub(super) struct Partition {
     pub(super) parked: Parked,
     pub(super) taken: Taken,
     pub(super) overlay: Overlay,
+    /// Batches that take no more, and come before `pending`.
+    full: VecDeque<Batch>,
     pub(super) pending: Batch,
     /// Since when `pending` waits for more.
     gathering_since: Option<Instant>,
@@ -107,6 +114,7 @@ impl Partition {
             parked: Parked::default(),
             taken: Taken::default(),
             overlay: Overlay::default(),
+            full: VecDeque::new(),
             pending: Batch::default(),
             gathering_since: None,
             append: None,
@@ -118,6 +126,18 @@ impl Partition {
             closing: Closing::NotYet,
             after_death: false,
             suspects: 0,
+        }
+    }
+
+    /// How many records the owner before us had in hand when it died, as far as its changelog knows.
+    pub(super) fn suspect(&mut self, suspects: u32, cut_off: &CutOff, now: Instant) {
+        let partition = &self.at;
+        if suspects > 0 && cut_off.casts_doubt(now) {
+            info!(%partition, "the owner before this one did not say that it let go, but this process was cut off as well: nothing is suspect");
+        } else if suspects > 0 {
+            info!(%partition, suspects, "the owner before this one died with records in hand: they run with care");
+            self.suspects = self.suspects.max(suspects);
+            self.after_death = true;
         }
     }
 
@@ -157,6 +177,9 @@ impl Partition {
     /// Notes a mark, and what its acknowledgement settles.
     pub(super) fn mark(&mut self, entry: MarkEntry, known: Mark, settles: Option<(Offset, usize)>) {
         self.overlay.lay(&entry, known);
+        if self.pending.entries.len() >= MOST {
+            self.full.push_back(std::mem::take(&mut self.pending));
+        }
         self.pending.entries.push(entry);
         self.pending.settles.extend(settles);
     }
@@ -180,11 +203,21 @@ impl Partition {
     }
 
     fn next_batch(&mut self, desk: &mut Desk) -> Option<Batch> {
+        if !self.full.is_empty() {
+            return self.full.pop_front();
+        }
         if self.pending.is_empty() || self.gathers(desk) {
             return None;
         }
         self.gathering_since = None;
         Some(std::mem::take(&mut self.pending))
+    }
+
+    /// All that was not handed to the store.
+    pub(super) fn take_batches(&mut self) -> Vec<Batch> {
+        let mut batches = Vec::from(std::mem::take(&mut self.full));
+        batches.push(std::mem::take(&mut self.pending));
+        batches
     }
 
     /// Whether a few marks wait a moment for more: a write costs the store about as much as a hundred marks. Only the settling
@@ -214,7 +247,8 @@ impl Partition {
     }
 
     pub(super) fn has_nothing_to_do(&self) -> bool {
-        self.running == 0 && self.publishing == 0 && self.pending.is_empty() && self.append.is_none()
+        let all_is_written = self.full.is_empty() && self.pending.is_empty() && self.append.is_none();
+        self.running == 0 && self.publishing == 0 && all_is_written
     }
 
     /// Whether it may be another's.

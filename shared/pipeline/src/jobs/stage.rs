@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::caution::Loners;
+use super::cut_off::CutOff;
 use super::deposed::Deposed;
 use super::follow_up::FollowUp;
 use super::guard::Admission;
@@ -66,6 +67,8 @@ pub struct JobSettings {
     pub parked: ParkedShare,
     /// Shared by all shards of the process: how a job runs alone in it.
     pub solitude: Solitude,
+    /// Shared by all shards of the process: whether it was cut off.
+    pub cut_off: CutOff,
 }
 
 /// A job in hand.
@@ -265,6 +268,9 @@ impl JobStage {
         self.marks_ready.take(&mut answers);
         let heard = !answers.is_empty();
         for (ticket, answer) in answers.drain(..) {
+            if self.heard_owner(ticket, &answer, desk) {
+                continue;
+            }
             let asker = self.partitions.iter_mut().find(|(_, p)| {
                 p.marks == Marks::Opening(ticket)
                     || p.closing == Closing::OnItsWay(ticket)
@@ -278,8 +284,7 @@ impl JobStage {
                 _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
                 Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
-                    partition.suspects = partition.suspects.max(suspects);
-                    partition.after_death |= suspects > 0;
+                    partition.suspect(suspects, &self.settings.cut_off, desk.now);
                     partition.trouble_over(slot, desk);
                 }
                 Ok(_) => {
@@ -387,7 +392,7 @@ impl JobStage {
     }
 
     fn write_marks(&mut self, desk: &mut Desk) {
-        self.tell_owners();
+        self.tell_owners(desk);
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.reopen(slot, desk);
@@ -454,7 +459,8 @@ pub(super) fn share(job: &Job) -> (Offset, usize) {
 }
 
 impl Stage for JobStage {
-    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, _desk: &mut Desk) {
+    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
+        self.settings.cut_off.assigned(desk.now);
         let ticket = self.jobs.free_ticket();
         self.partitions.insert(slot, Partition::new(partition.clone(), ticket));
         self.ports.marks.open(partition, ticket, &self.marks_ready);
@@ -515,15 +521,16 @@ impl Stage for JobStage {
         for key in keys {
             self.stop_job(key);
         }
-        if let Some(partition) = self.partitions.remove(&slot)
-            && partition.closing == Closing::NotYet
-        {
+        let Some(partition) = self.partitions.remove(&slot) else { return };
+        if partition.closing == Closing::NotYet {
             let ticket = self.jobs.free_ticket();
             self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
         }
+        self.bequeath(partition);
     }
 
     fn lose(&mut self, slot: Slot) {
+        self.settings.cut_off.lost();
         self.depose(slot);
     }
 }
