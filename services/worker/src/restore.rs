@@ -1,10 +1,12 @@
 //! Reading a changelog into the local copy: what a partition's new owner waits for. In the background, a few partitions at a time.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use metrics::{Counter, Gauge, counter, gauge};
+use parking_lot::Mutex;
 use tidegate_domain::{CommitPosition, UnixMillis};
 use tidegate_kafka::log_reader::LogReader;
 use tidegate_pipeline::changelog::format::{self, Entry, FormatError};
@@ -29,17 +31,24 @@ pub(crate) struct Restorer {
     marks: Arc<Marks>,
     runtime: Handle,
     turns: Arc<Semaphore>,
+    /// The id of the changelog that copies are of; a partition that is not there has one of the first.
+    first_log: String,
+    later_logs: Arc<Mutex<BTreeMap<TopicPartition, String>>>,
 }
 
 impl Restorer {
-    pub(crate) fn new(reader: LogReader, marks: Arc<Marks>, runtime: Handle) -> Self {
-        Self { reader, marks, runtime, turns: Arc::new(Semaphore::new(AT_ONCE)) }
+    /// Of the changelog with this id: another one may have its name by and by, and to that a copy's position says nothing.
+    pub(crate) fn new(reader: LogReader, marks: Arc<Marks>, log_id: String, runtime: Handle) -> Self {
+        let (turns, later_logs) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
+        Self { reader, marks, runtime, turns, first_log: log_id, later_logs }
     }
 
     fn restore(&self, request: &CatchUp) -> Result<Option<Opener>, MarkStoreError> {
+        let id = self.reader.id(&request.log).map_err(unreadable)?;
         let (first, _) = self.reader.bounds(&request.log).map_err(unreadable)?;
+        let is_there = |position: &CommitPosition| (first..=request.until).contains(position);
         let reachable =
-            request.copy.position.filter(|&position| first <= position && position <= request.until);
+            request.copy.position.filter(|_| self.has_copy_of(&request.partition, &id)).filter(is_there);
         if let (Some(position), None) = (request.copy.position, reachable) {
             warn!(
                 partition = %request.partition, %position, %first, until = %request.until,
@@ -53,7 +62,16 @@ impl Restorer {
         self.reader
             .read(&request.log, from, request.until, &mut |records| run.take(records))
             .map_err(unreadable)?;
-        run.finish()
+        let opener = run.finish()?;
+        if id != self.first_log {
+            self.later_logs.lock().insert(request.partition.clone(), id);
+        }
+        Ok(opener)
+    }
+
+    /// Whether the partition's copy is one of the changelog with this id.
+    fn has_copy_of(&self, partition: &TopicPartition, id: &str) -> bool {
+        self.later_logs.lock().get(partition).unwrap_or(&self.first_log) == id
     }
 }
 

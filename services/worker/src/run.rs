@@ -17,7 +17,7 @@ use tidegate_kafka::{KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{
-    Class, Conflicts, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
+    Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
 };
 use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member};
@@ -50,18 +50,20 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let classes = classes(config, &served)?;
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
-    let (solitude, opener) = (Solitude::default(), OpenerId(rand::random()));
-    let mut running = Vec::new();
+    let (solitude, cut_off, opener) = (Solitude::default(), CutOff::default(), OpenerId(rand::random()));
+    let (mut running, mut copies) = (Vec::new(), Vec::new());
     let (at_work, mut ended) = mpsc::channel(1);
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-        let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
-        let changelog = changelog(process, name, tier, marks, opener)?;
+        let Some(copy) = open_marks(process, name, tier).await? else { return Ok(()) };
+        copies.push(copy.marks.clone());
+        let changelog = changelog(process, name, tier, copy, opener)?;
         let parts = Parts {
             publisher: publisher.clone(),
             handlers: handlers.clone(),
             classes: classes.clone(),
             solitude: solitude.clone(),
+            cut_off: cut_off.clone(),
             changelog,
             runtime: tokio::runtime::Handle::current(),
             at_work: at_work.clone(),
@@ -81,7 +83,23 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     if none_left.is_err() {
         warn!("a changelog's thread still waits for its disk at the end of the process");
     }
+    keep(copies).await;
     results.into_iter().collect()
+}
+
+/// Writes the copies of marks to their files. The threads that share them may outlive the main function, and what is in memory only
+/// ends with the process: the next one would have to read all of it from the changelog.
+async fn keep(copies: Vec<Arc<Marks>>) {
+    let flush = move || {
+        for marks in copies {
+            if let Err(error) = marks.flush() {
+                warn!(%error, "the copy of marks is not kept whole; what it misses is read from the changelog at the next start");
+            }
+        }
+    };
+    if let Err(error) = tokio::task::spawn_blocking(flush).await {
+        warn!(%error, "the copy of marks may not be kept whole");
+    }
 }
 
 fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
@@ -98,6 +116,7 @@ struct Parts {
     handlers: Vec<Arc<dyn HandlerPort>>,
     classes: Arc<[Class]>,
     solitude: Solitude,
+    cut_off: CutOff,
     changelog: (ChangelogPorts, ChangelogSettings),
     runtime: tokio::runtime::Handle,
     /// Held by each thread of a changelog for as long as it lives.
@@ -139,12 +158,12 @@ fn changelog(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-    marks: Arc<Marks>,
+    Copy { marks, log_id }: Copy,
     opener: OpenerId,
 ) -> Result<(ChangelogPorts, ChangelogSettings), ServiceError> {
     let names = wiring::names(&process.config);
     let reader = LogReader::new(&process.kafka)?;
-    let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
+    let restorer = Restorer::new(reader, marks.clone(), log_id, tokio::runtime::Handle::current());
     let ports = ChangelogPorts {
         publisher: Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?),
         table: marks,
@@ -171,6 +190,7 @@ async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts)
         belief: wiring::ladder(config)?.belief(),
         parked: ParkedShare::half_of(&shard),
         solitude: parts.solitude.clone(),
+        cut_off: parts.cut_off.clone(),
     };
     let member = Member {
         name: format!("worker {name}"),
@@ -255,12 +275,15 @@ fn handlers(
     served.iter().map(handler).collect()
 }
 
+/// The marks of one tier on this machine.
+struct Copy {
+    marks: Arc<Marks>,
+    /// The id of the changelog that they are a copy of.
+    log_id: String,
+}
+
 /// The marks of one tier; none when a stop is asked for before the cluster has said whose they are.
-async fn open_marks(
-    process: &Process,
-    name: &TierName,
-    tier: &Tier,
-) -> Result<Option<Arc<Marks>>, ServiceError> {
+async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Option<Copy>, ServiceError> {
     let config = &process.config;
     let (kafka, names) = (process.kafka.clone(), wiring::names(config));
     let topics = (names.jobs(name.as_str()), names.marks(name.as_str()));
@@ -271,6 +294,8 @@ async fn open_marks(
         () = process.shutdown.requested() => return Ok(None),
         asked = asked => asked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
     };
+    let identity = provenance.topics.values().next();
+    let log_id = identity.and_then(|identity| identity.changelog.clone()).unwrap_or_default();
     let settings = Settings {
         dir: config.state.dir.join(name.as_str()),
         retention: config.state.retention,
@@ -282,7 +307,7 @@ async fn open_marks(
         .await
         .map_err(|error| ServiceError::Fatal(error.to_string()))?;
     let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-    Ok(Some(Arc::new(marks)))
+    Ok(Some(Copy { marks: Arc::new(marks), log_id }))
 }
 
 /// What the marks of a job topic belong to. Blocks.

@@ -144,6 +144,11 @@ impl LogReader {
         }
     }
 
+    /// The id of the log's topic, which another topic of the same name does not have. Waits for brokers, as [`LogReader::read`] does.
+    pub fn id(&self, log: &TopicPartition) -> Result<String, ReadError> {
+        self.0.topic_id(log)
+    }
+
     /// Hands every record from `from` up to `until` to `batch`, in order, in batches, each once; `batch` may take them out. Ends when
     /// everything below `until` was seen, or when `batch` breaks. Rides out restarts of brokers. After an error, what `batch` has seen is
     /// the stretch's beginning, except with [`ReadError::MadeAnew`].

@@ -316,3 +316,83 @@ async fn while_the_changelog_cannot_be_written_nothing_is_settled_and_nothing_ru
         assert!(node.told().troubles.is_empty());
     }
 }
+
+fn marks_port(world: &World) -> Port {
+    Port::Publish(world.names.marks(TIER).to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn that_a_live_owner_let_go_is_said_again_until_the_changelog_has_it() {
+    let world = World::new(1, 1);
+    emit(&world, 0..10);
+    let mut old = worker(&world, &world.disk(), |_, _| Reply::Hang);
+    tokio::time::sleep(SECOND).await;
+    old.faults().always(marks_port(&world), Fate::Fails(10 * MILLI));
+    old.lose(&[jobs(&world)]).await;
+    tokio::time::sleep(100 * SECOND).await;
+    assert_eq!(entries(&world), "O");
+    old.faults().heal(&marks_port(&world));
+    assert!(until(2 * IDLE_CHECK, || entries(&world) == "OC").await, "{}", entries(&world));
+    let _new = worker(&world, &world.disk(), |_, _| DONE);
+    assert!(until(10 * SECOND, || committed(&world) == 10).await);
+    assert_eq!(entries(&world).matches('C').count(), 1, "once is enough: {}", entries(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_that_has_it_back_does_not_say_any_more_that_it_let_go() {
+    let world = World::new(1, 1);
+    let mut node = worker(&world, &world.disk(), |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    node.faults().always(marks_port(&world), Fate::Fails(10 * MILLI));
+    node.lose(&[jobs(&world)]).await;
+    tokio::time::sleep(SECOND).await;
+    node.faults().heal(&marks_port(&world));
+    node.assign(&jobs(&world));
+    emit(&world, 0..10);
+    assert!(until(10 * SECOND, || committed(&world) == 10).await);
+    tokio::time::sleep(3 * IDLE_CHECK).await;
+    assert!(!entries(&world).contains('C'), "{}", entries(&world));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_and_not_marked_when_its_partition_was_lost_is_known_to_the_next_owner() {
+    for fate in
+        [Fate::Refused, Fate::Fails(10 * MILLI), Fate::Fails(30 * SECOND), Fate::LosesAnswer(10 * MILLI)]
+    {
+        let world = World::new(1, 1);
+        let mut old = worker(&world, &world.disk(), |_, _| DONE);
+        tokio::time::sleep(SECOND).await;
+        old.faults().always(marks_port(&world), fate);
+        emit(&world, 0..50);
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((committed(&world), world.runs.count()), (0, 50), "{fate:?}");
+        old.lose(&[jobs(&world)]).await;
+        tokio::time::sleep(50 * SECOND).await;
+        old.faults().heal(&marks_port(&world));
+        tokio::time::sleep(31 * SECOND).await;
+        let _new = worker(&world, &world.disk(), |_, _| DONE);
+        assert!(until(10 * SECOND, || committed(&world) == 50).await);
+        assert_eq!(world.runs.count(), 50, "{fate:?}");
+        let written = world.records(&world.names.marks(TIER)).len();
+        tokio::time::sleep(50 * SECOND).await;
+        assert_eq!(world.records(&world.names.marks(TIER)).len(), written, "it is told once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn marks_that_gather_while_the_changelog_is_slow_take_several_records() {
+    let mut world = World::new(1, 1);
+    world.shard.window_records = 10_000;
+    let node = worker(&world, &world.disk(), |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    node.faults().script(marks_port(&world), [Fate::Succeeds(5 * SECOND)]);
+    emit(&world, 0..3500);
+    assert!(until(10 * SECOND, || committed(&world) == 3500).await, "{}", committed(&world));
+    let marks = |record: &tidegate_pipeline::Record| match format::read(record.value().unwrap()).unwrap().1 {
+        Entry::Marks(marks) => marks.len(),
+        _ => 0,
+    };
+    let sizes: Vec<usize> = world.records(&world.names.marks(TIER)).iter().map(marks).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 3500);
+    assert!(sizes.iter().all(|&marks| marks <= 1000) && sizes.contains(&1000), "{sizes:?}");
+}

@@ -173,6 +173,42 @@ async fn a_partition_that_is_lost_by_a_live_process_makes_nothing_suspect() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_was_cut_off_itself_takes_the_silence_of_another_for_no_death() {
+    let world = World::new(1, 2);
+    emit(&world, 100);
+    let on_the_second = world.log.end(&world.jobs_partition(1)).0;
+    let back = Arc::new(AtomicUsize::new(0));
+    let start = |back: Arc<AtomicUsize>| {
+        let script = move |_: &Job, _: usize| match back.load(Ordering::SeqCst) {
+            0 => Reply::Hang,
+            _ => DONE,
+        };
+        world.worker_with_changelog(&world.disk(), vec![world.class("c")], 10, Arc::new(script))
+    };
+    let (mut a, mut b) = (start(back.clone()), start(back.clone()));
+    a.assign(&jobs(&world));
+    b.assign(&world.jobs_partition(1));
+    tokio::time::sleep(SECOND).await;
+    // No broker answers: both lose what they have, and neither can say so. Then one of them is found first.
+    let marks = Port::Publish(world.names.marks(TIER).to_string());
+    for node in [&a, &b] {
+        node.faults().always(marks.clone(), Fate::Fails(10 * MILLI));
+    }
+    a.lose(&[jobs(&world)]).await;
+    b.lose(&[world.jobs_partition(1)]).await;
+    tokio::time::sleep(100 * SECOND).await;
+    b.faults().heal(&marks);
+    back.store(1, Ordering::SeqCst);
+    b.assign(&jobs(&world));
+    b.assign(&world.jobs_partition(1));
+    let group = world.group(&world.names.worker_group(TIER));
+    let second = || group.position(&world.jobs_partition(1)).0;
+    let all = until(10 * SECOND, || committed(&world) + second() == 100).await;
+    assert!(all && on_the_second > 0, "{} and {}", committed(&world), second());
+    assert_eq!(marks_with_started(&world), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revoke_at_its_deadline_makes_nothing_suspect() {
     let world = World::new(1, 1);
     emit(&world, 100);

@@ -17,7 +17,7 @@ const FORMAT: u32 = 1;
 pub struct Provenance {
     /// The cluster's id.
     pub cluster_id: String,
-    /// The job topics whose partitions may be opened.
+    /// The job topics whose partitions may be opened, and the changelogs that their marks are read from.
     pub topics: BTreeMap<Topic, TopicIdentity>,
 }
 

@@ -1,5 +1,6 @@
 //! All partitions of one shard: commands come in, the log is written and read, the copy follows, answers go out.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +88,7 @@ impl Changelog {
             deliveries: Inbox::new(wake.clone()),
             caught_up: Inbox::new(wake.clone()),
             ends: Inbox::new(wake.clone()),
+            unclosed: BTreeSet::new(),
             bytes: Vec::new(),
             stopped: false,
         };
@@ -145,7 +147,7 @@ enum What {
     Copy,
     Opened,
     Marks(CommitPosition, Vec<MarkEntry>, Asker),
-    Closed(Asker),
+    Closed(Option<Asker>),
     CatchUp(CommitPosition),
     End,
 }
@@ -161,6 +163,8 @@ struct Task {
     deliveries: Arc<Inbox<Delivery>>,
     caught_up: Arc<Inbox<CaughtUp>>,
     ends: Arc<Inbox<LogEnd>>,
+    /// Partitions that were let go of, which their changelogs do not say yet.
+    unclosed: BTreeSet<TopicPartition>,
     bytes: Vec<u8>,
     stopped: bool,
 }
@@ -175,6 +179,7 @@ impl Task {
                 () = check => {
                     next_check = Instant::now() + self.settings.idle_check;
                     self.check_ends();
+                    self.close_again();
                 }
             }
             self.turn();
@@ -221,6 +226,8 @@ impl Task {
             return asker.answer(Err(MarkStoreError::Read(error)));
         };
         let log = TopicPartition { topic: topic.clone(), partition: partition.partition };
+        // From here on, that it was let go of before is no news.
+        self.unclosed.remove(&partition);
         self.lives += 1;
         let mut ledger = Ledger::new(self.lives, log, asker);
         if let Some(before) = self.partitions.remove(&partition) {
@@ -295,9 +302,6 @@ impl Task {
         }
         ledger.stage = Stage::Open;
         let suspects = ledger.copy.opener.map_or(0, |opener| opener.suspects);
-        if suspects > 0 {
-            info!(%partition, suspects, "the owner before this one died with records in hand: they run with care");
-        }
         if let Some(asker) = ledger.opening.take() {
             asker.answer(Ok(Readiness { suspects }));
         }
@@ -404,7 +408,7 @@ impl Task {
             What::Marks(floor, entries, asker) => {
                 self.marks_delivered((&partition, life), answer.map(|at| (at, floor, entries)), asker)
             }
-            What::Closed(asker) => asker.answer(answer.map(|_| Readiness::default())),
+            What::Closed(asker) => self.closed(partition, answer.map(|_| Readiness::default()), asker),
             What::Copy | What::CatchUp(_) | What::End => {}
         }
     }
@@ -529,10 +533,35 @@ impl Task {
         if !announced {
             return asker.answer(Ok(Readiness::default()));
         }
+        self.say_closed(partition, Some(asker));
+    }
+
+    fn say_closed(&mut self, partition: &TopicPartition, asker: Option<Asker>) {
         self.bytes.clear();
         format::write_closed(self.settings.opener, &mut self.bytes);
         if let Err((What::Closed(asker), error)) = self.publish(partition, 0, What::Closed(asker)) {
-            asker.answer(Err(error));
+            self.closed(partition.clone(), Err(error), asker);
+        }
+    }
+
+    /// Whoever asked does not wait for brokers that are away. But once they are back, this process must not pass for dead.
+    fn closed(
+        &mut self,
+        partition: TopicPartition,
+        answer: Result<Readiness, MarkStoreError>,
+        asker: Option<Asker>,
+    ) {
+        if answer.is_err() && !self.partitions.contains_key(&partition) {
+            self.unclosed.insert(partition);
+        }
+        if let Some(asker) = asker {
+            asker.answer(answer);
+        }
+    }
+
+    fn close_again(&mut self) {
+        for partition in std::mem::take(&mut self.unclosed) {
+            self.say_closed(&partition, None);
         }
     }
 }

@@ -27,7 +27,8 @@ use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
 use crate::jobs::{
-    Class, Conflicts, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports, Solitude,
+    Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
+    Solitude,
 };
 use crate::names::Names;
 use crate::ports::{Handler, MarkStore};
@@ -275,6 +276,7 @@ impl World {
             classes: classes.into(),
             concurrency,
             solitude: Solitude::default(),
+            cut_off: CutOff::default(),
         };
         let stage = JobStage::new(ports, settings, &parts.wake);
         self.start(&self.names.worker_group(TIER), parts, stage)

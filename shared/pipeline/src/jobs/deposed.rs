@@ -1,5 +1,5 @@
-//! Jobs that still run when their partition is lost: the partition's next owner does not wait for them, and what they did must be
-//! known to it. They settle nothing.
+//! What is done when its partition is lost: the partition's next owner does not wait for it, and must know it all the same. Jobs that
+//! still run, and marks that are not acknowledged yet. They settle nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tidegate_domain::{Mark, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::partition::{Closing, Partition};
+use super::partition::{Closing, MOST, Partition};
 use super::stage::{InHand, JobStage, State};
 use crate::events;
 use crate::keyed::Key;
@@ -103,7 +103,9 @@ impl JobStage {
         });
         for (partition, untold) in &mut self.deposed.untold {
             if untold.sent.is_none() && untold.again_at <= desk.now {
-                let (ticket, entries) = (self.jobs.free_ticket(), std::mem::take(&mut untold.entries));
+                let rest = untold.entries.split_off(untold.entries.len().min(MOST));
+                let (ticket, entries) =
+                    (self.jobs.free_ticket(), std::mem::replace(&mut untold.entries, rest));
                 self.ports.marks.append(partition, &entries, ticket, &self.marks_ready);
                 untold.sent = Some((ticket, entries));
             }

@@ -14,6 +14,7 @@
 //! `parked`.
 
 mod caution;
+mod cut_off;
 mod deposed;
 mod follow_up;
 mod guard;
@@ -27,6 +28,7 @@ mod solitude;
 mod stage;
 mod verdicts;
 
+pub use cut_off::CutOff;
 pub use guard::Guard;
 pub use job::{Class, ClassId, Conflicts, Job, Ordering};
 pub use parked::ParkedShare;

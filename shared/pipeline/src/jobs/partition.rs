@@ -6,7 +6,9 @@ use std::time::Duration;
 use tidegate_domain::mark::Phase;
 use tidegate_domain::{IdempotencyKey, Mark, Offset};
 use tokio::time::Instant;
+use tracing::info;
 
+use super::cut_off::CutOff;
 use super::lanes::Lanes;
 use super::overlay::Overlay;
 use super::parked::{Parked, Taken};
@@ -72,6 +74,9 @@ const FULL_BATCH: usize = 256;
 const AHEAD: usize = 2048;
 /// How long they may be, before the same.
 const LATE: Duration = Duration::from_secs(2);
+/// How many marks one record of the changelog has at most: those that gather while none can be written must fit into records. At 62 bytes
+/// at most, a thousand fit into the smallest that may be configured.
+pub(super) const MOST: usize = 1000;
 /// How long marks wait for more of them.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -84,6 +89,8 @@ pub(super) struct Partition {
     pub(super) parked: Parked,
     pub(super) taken: Taken,
     pub(super) overlay: Overlay,
+    /// Batches that take no more, and come before `pending`.
+    full: VecDeque<Batch>,
     pub(super) pending: Batch,
     /// Since when `pending` waits for more.
     gathering_since: Option<Instant>,
@@ -114,6 +121,7 @@ impl Partition {
             parked: Parked::default(),
             taken: Taken::default(),
             overlay: Overlay::default(),
+            full: VecDeque::new(),
             pending: Batch::default(),
             gathering_since: None,
             append: None,
@@ -125,6 +133,18 @@ impl Partition {
             closing: Closing::NotYet,
             after_death: false,
             suspects: 0,
+        }
+    }
+
+    /// How many records the owner before us had in hand when it died, as far as its changelog knows.
+    pub(super) fn suspect(&mut self, suspects: u32, cut_off: &CutOff, now: Instant) {
+        let partition = &self.at;
+        if suspects > 0 && cut_off.casts_doubt(now) {
+            info!(%partition, "the owner before this one did not say that it let go, but this process was cut off as well: nothing is suspect");
+        } else if suspects > 0 {
+            info!(%partition, suspects, "the owner before this one died with records in hand: they run with care");
+            self.suspects = self.suspects.max(suspects);
+            self.after_death = true;
         }
     }
 
@@ -164,6 +184,9 @@ impl Partition {
     /// Notes a mark, and what its acknowledgement settles.
     pub(super) fn mark(&mut self, entry: MarkEntry, known: Mark, settles: Option<(Offset, usize)>) {
         self.overlay.lay(&entry, known);
+        if self.pending.entries.len() >= MOST {
+            self.full.push_back(std::mem::take(&mut self.pending));
+        }
         self.pending.entries.push(entry);
         self.pending.settles.extend(settles);
     }
@@ -187,6 +210,9 @@ impl Partition {
     }
 
     fn next_batch(&mut self, desk: &mut Desk) -> Option<Batch> {
+        if !self.full.is_empty() {
+            return self.full.pop_front();
+        }
         if self.pending.is_empty() || self.gathers(desk) {
             return None;
         }
@@ -217,7 +243,8 @@ impl Partition {
     pub(super) fn runs_ahead(&self, now: Instant) -> bool {
         let on_their_way = self.append.as_ref().map_or(0, |append| append.batch.entries.len());
         let late = |append: &Append| now.duration_since(append.since) > LATE;
-        self.pending.entries.len() + on_their_way > AHEAD || self.append.as_ref().is_some_and(late)
+        let full: usize = self.full.iter().map(|batch| batch.entries.len()).sum();
+        self.pending.entries.len() + full + on_their_way > AHEAD || self.append.as_ref().is_some_and(late)
     }
 
     /// What is known of its jobs and is not acknowledged. That a job is about to be run is not: it is not, here.
@@ -226,7 +253,13 @@ impl Partition {
         let is_started = |entry: &MarkEntry| {
             entry.mark.done.is_none() && entry.mark.step.is_some_and(|step| step.phase == Phase::Started)
         };
-        on_their_way.chain(&self.pending.entries).filter(|entry| !is_started(entry)).copied().collect()
+        let full = self.full.iter().flat_map(|batch| &batch.entries);
+        on_their_way
+            .chain(full)
+            .chain(&self.pending.entries)
+            .filter(|entry| !is_started(entry))
+            .copied()
+            .collect()
     }
 
     /// Its copy of the marks is gone, or was never there.
@@ -238,7 +271,8 @@ impl Partition {
     }
 
     pub(super) fn has_nothing_to_do(&self) -> bool {
-        self.running == 0 && self.publishing == 0 && self.pending.is_empty() && self.append.is_none()
+        let all_is_written = self.full.is_empty() && self.pending.is_empty() && self.append.is_none();
+        self.running == 0 && self.publishing == 0 && all_is_written
     }
 
     /// Whether it may be another's.

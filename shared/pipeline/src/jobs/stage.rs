@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::caution::Loners;
+use super::cut_off::CutOff;
 use super::deposed::Deposed;
 use super::follow_up::FollowUp;
 use super::guard::Admission;
@@ -66,6 +67,8 @@ pub struct JobSettings {
     pub parked: ParkedShare,
     /// Shared by all shards of the process: how a job runs alone in it.
     pub solitude: Solitude,
+    /// Shared by all shards of the process: whether it was cut off.
+    pub cut_off: CutOff,
 }
 
 /// A job in hand.
@@ -283,8 +286,7 @@ impl JobStage {
                 _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
                 Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
-                    partition.suspects = partition.suspects.max(suspects);
-                    partition.after_death |= suspects > 0;
+                    partition.suspect(suspects, &self.settings.cut_off, desk.now);
                     partition.trouble_over(slot, desk);
                 }
                 Ok(_) => {
@@ -462,7 +464,8 @@ pub(super) fn share(job: &Job) -> (Offset, usize) {
 }
 
 impl Stage for JobStage {
-    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, _desk: &mut Desk) {
+    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
+        self.settings.cut_off.assigned(desk.now);
         let ticket = self.jobs.free_ticket();
         self.partitions.insert(slot, Partition::new(partition.clone(), ticket));
         self.ports.marks.open(partition, ticket, &self.marks_ready);
@@ -529,6 +532,7 @@ impl Stage for JobStage {
     }
 
     fn lose(&mut self, slot: Slot, desk: &mut Desk) {
+        self.settings.cut_off.lost();
         self.depose(slot, desk);
     }
 }
