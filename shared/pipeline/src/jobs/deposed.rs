@@ -51,7 +51,7 @@ impl JobStage {
     /// What runs goes on to its end; everything else of the partition is dropped.
     pub(super) fn depose(&mut self, slot: Slot) {
         let theirs = |(key, in_hand): (Key, &InHand)| {
-            (in_hand.slot == slot).then(|| (key, matches!(in_hand.state, State::Running(_))))
+            (in_hand.slot == slot).then_some((key, matches!(in_hand.state, State::Running(_))))
         };
         let jobs: Vec<(Key, bool)> = self.jobs.iter().filter_map(theirs).collect();
         for &(key, runs) in &jobs {
