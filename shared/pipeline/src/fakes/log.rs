@@ -39,10 +39,10 @@ pub struct FakeLog {
     watchers: Mutex<BTreeMap<String, Watcher>>,
 }
 
-/// Sees each record of a topic at the moment that it is appended.
-pub struct Watcher(Watch);
+type Watch = dyn Fn(Partition, &Record) + Send;
 
-type Watch = Box<dyn Fn(Partition, &Record) + Send>;
+/// Sees each record of a topic at the moment that it is appended.
+pub struct Watcher(Box<Watch>);
 
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

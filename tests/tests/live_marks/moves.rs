@@ -1,0 +1,95 @@
+//! Partitions that move to another machine: a process with a state folder of its own.
+
+use std::time::Duration;
+
+use tidegate_tests::endpoint::Answer;
+use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, id, tasks};
+use tidegate_tests::wait::wait_until;
+
+use crate::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, noting, restored, run_once};
+
+#[test]
+fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
+    let (mut jobs, tally) = noting("moves");
+    jobs.start_these(&["ingest", "a"]);
+    let done = tasks("t", 500);
+    run_once(&jobs, &tally, &done);
+    jobs.pipeline.stop("a");
+    jobs.start_one("b");
+    nothing_runs_again(&mut jobs, "b", &tally, &done);
+    assert_eq!(restored(&mut jobs, "b"), done.len() as u64);
+    none_is_dead(&jobs);
+}
+
+#[test]
+fn away_and_back_the_stale_copy_learns_what_was_done_in_between() {
+    let (mut jobs, tally) = noting("back");
+    jobs.start_these(&["ingest", "a"]);
+    let first = tasks("first", 100);
+    run_once(&jobs, &tally, &first);
+    jobs.pipeline.stop("a");
+    jobs.start_one("b");
+    let between = tasks("between", 70);
+    run_once(&jobs, &tally, &between);
+    jobs.pipeline.stop("b");
+    jobs.start_one("a");
+    nothing_runs_again(&mut jobs, "a", &tally, &[first, between.clone()].concat());
+    assert_eq!(restored(&mut jobs, "a"), between.len() as u64, "what it has it does not read");
+    none_is_dead(&jobs);
+}
+
+/// The first run of `late` takes until its worker is frozen, its second fails; everything else is done at once.
+fn with_a_late_one(tally: &Tally) -> Jobs {
+    let noted = tally.clone();
+    let mut jobs = Jobs::over_http("frozen", KEY, move |call| match (id(call).as_str(), noted.note(call)) {
+        ("late", 1) => Answer::ok().after(Duration::from_secs(4)),
+        ("late", _) => Answer::status(500),
+        _ => Answer::ok(),
+    });
+    jobs.set_concurrency(32);
+    jobs
+}
+
+#[test]
+fn the_late_success_of_a_worker_that_froze_is_known_to_the_new_owner_and_settles_nothing() {
+    let tally = Tally::default();
+    let mut jobs = with_a_late_one(&tally);
+    jobs.start_these(&["ingest", "a"]);
+    run_once(&jobs, &tally, &tasks("before", 100));
+    jobs.publish(&[Task::new("late")]);
+    tally.wait_for_tasks(101, SOON);
+    jobs.pipeline.process("a").pause();
+    // The endpoint answers meanwhile, and nobody hears it.
+    jobs.launch("b");
+    wait_until("the new owner to run what the old one had in hand", LONG, || tally.calls() >= 102);
+    jobs.pipeline.wait_ready("b");
+    run_once(&jobs, &tally, &tasks("between", 100));
+    let group = jobs.pipeline.topic("default.worker");
+    let settled = jobs.pipeline.client.committed(&group, &jobs.job_topic());
+    jobs.pipeline.process("a").resume();
+
+    let foreign = "tidegate_changelog_foreign_total";
+    wait_until("the new owner to find the late mark", LONG, || jobs.pipeline.metric("b", foreign, &[]) > 0.0);
+    let after = jobs.pipeline.client.committed(&group, &jobs.job_topic());
+    assert!(settled.iter().all(|(partition, offset)| after[partition] >= *offset), "{settled:?} {after:?}");
+    // The key's other event, and the copy of its second run: neither runs, for the first run was a success.
+    let before = already_done(&mut jobs, "a") + already_done(&mut jobs, "b");
+    jobs.publish(&[Task::new("late")]);
+    wait_until("the duplicate to be counted", LONG, || {
+        already_done(&mut jobs, "a") + already_done(&mut jobs, "b") > before
+    });
+    jobs.start_one("retry");
+    jobs.wait_all_settled(LONG);
+    assert_eq!(tally.other_than(1), [("late".to_owned(), 2)]);
+    // Both go on.
+    jobs.pipeline.wait_ready("a");
+    let more = tasks("more", 400);
+    run_once(&jobs, &tally, &more);
+    for worker in ["a", "b"] {
+        wait_until(&format!("{worker} to have a share"), SESSION, || {
+            jobs.pipeline.metric(worker, "tidegate_jobs_total", &["outcome=\"done\""]) > 100.0
+        });
+    }
+    jobs.wait_all_settled(LONG);
+    none_is_dead(&jobs);
+}
