@@ -282,6 +282,8 @@ impl JobStage {
             };
             match answer {
                 _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
+                // It was let go of before it was open.
+                Err(_) if partition.closing != Closing::NotYet => {}
                 Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
                     partition.suspect(suspects, &self.settings.cut_off, desk.now);
