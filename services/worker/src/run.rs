@@ -151,6 +151,11 @@ impl Parts {
     }
 }
 
+/// How many marks fit into a record of the changelog for certain. More than some thousand together save nothing.
+fn marks_together(max_message_bytes: usize) -> usize {
+    (max_message_bytes / 64).min(4096)
+}
+
 /// How often it is asked where an idle changelog ends, since nothing else would show a deposed owner's marks.
 const IDLE_CHECK: Duration = Duration::from_secs(3);
 
@@ -189,6 +194,7 @@ async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts)
         concurrency: tier.concurrency.get().div_ceil(shards),
         belief: wiring::ladder(config)?.belief(),
         parked: ParkedShare::half_of(&shard),
+        marks_together: marks_together(wiring::bytes(config.topics.max_message_bytes)),
         solitude: parts.solitude.clone(),
         cut_off: parts.cut_off.clone(),
     };

@@ -396,3 +396,15 @@ async fn marks_that_gather_while_the_changelog_is_slow_take_several_records() {
     assert_eq!(sizes.iter().sum::<usize>(), 3500);
     assert!(sizes.iter().all(|&marks| marks <= 1000) && sizes.contains(&1000), "{sizes:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_is_given_back_before_it_is_open_is_no_trouble() {
+    let world = World::new(1, 1);
+    let mut node = idle_worker(&world, &world.disk(), |_, _| DONE);
+    node.faults().script(marks_port(&world), [Fate::Succeeds(5 * SECOND)]);
+    node.assign(&jobs(&world));
+    tokio::time::sleep(SECOND).await;
+    node.drain(&[jobs(&world)], 10 * SECOND).await;
+    assert_eq!(node.told().troubles, [].into());
+    assert_eq!(entries(&world), "OC");
+}

@@ -159,6 +159,31 @@ async fn the_death_of_a_healthy_worker_with_a_full_window_costs_less_than_a_seco
 }
 
 #[tokio::test(start_paused = true)]
+async fn of_a_window_whose_workers_die_twice_only_what_ran_or_was_next_runs_alone() {
+    let world = World::new(1, 1);
+    emit(&world, 2000);
+    for _death in 0..2 {
+        let healthy = worker(&world, 16, |_, _| Reply::Hang);
+        tokio::time::sleep(5 * SECOND).await;
+        healthy.kill(OnTheirWay::Lost).await;
+    }
+    let _third = worker(&world, 16, |_, _| DONE);
+    assert!(until(10 * SECOND, || committed(&world) == 2000).await, "{}", committed(&world));
+    let alone = |record: &tidegate_pipeline::Record| match format::read(record.value().unwrap()).unwrap().1 {
+        Entry::Marks(marks) => marks
+            .iter()
+            .filter_map(|entry| entry.mark.step)
+            .filter(|step| step.phase == tidegate_domain::mark::Phase::Started)
+            .filter(|step| tidegate_domain::mark::Starts::of(step.n).crashes == 2)
+            .count(),
+        _ => 0,
+    };
+    let alone: usize = world.records(&world.names.marks(TIER)).iter().map(alone).sum();
+    assert!((16..=16 + 2 * 32).contains(&alone), "{alone}");
+    assert!(world.dead().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_partition_that_is_lost_by_a_live_process_makes_nothing_suspect() {
     let world = World::new(1, 1);
     emit(&world, 100);

@@ -276,6 +276,7 @@ impl World {
             classes: classes.into(),
             concurrency,
             solitude: Solitude::default(),
+            marks_together: 1000,
             cut_off: CutOff::default(),
         };
         let stage = JobStage::new(ports, settings, &parts.wake);

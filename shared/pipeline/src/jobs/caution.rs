@@ -4,6 +4,7 @@
 //! after a second death runs alone in the process. What was alone when a process died is dead-lettered: nothing else ran.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use tidegate_domain::mark::{Phase, Starts};
 use tidegate_domain::{Failure, FailureKind, Mark};
@@ -27,8 +28,10 @@ enum Care {
     NotAtAll,
 }
 
-/// How many jobs of a shard wait for the acknowledgement of their `Started` at most.
-const MARKED_AHEAD: usize = 512;
+/// How many jobs of a shard wait for the acknowledgement of their `Started` at most, for each that may run: enough that handlers need
+/// not wait for it, and few enough to run alone, one by one, should another death follow.
+const MARKED_AHEAD: usize = 2;
+const MARKED_AHEAD_BOUNDS: RangeInclusive<usize> = 32..=512;
 
 /// The jobs that are to run alone, one after the other.
 #[derive(Debug, Default)]
@@ -140,7 +143,12 @@ impl JobStage {
     /// How many more jobs of the partition may be handed out: of what may have killed a process, not much more is marked as started
     /// than can be, because whatever is after a second death must run alone.
     pub(super) fn room_for_care(&self, after_death: bool) -> usize {
-        if after_death { MARKED_AHEAD.saturating_sub(self.being_marked) } else { usize::MAX }
+        if !after_death {
+            return usize::MAX;
+        }
+        let (least, most) = MARKED_AHEAD_BOUNDS.into_inner();
+        let ahead = self.settings.concurrency.saturating_mul(MARKED_AHEAD).clamp(least, most);
+        ahead.saturating_sub(self.being_marked)
     }
 
     /// Lets the next one be alone that has to be; true when handlers may be handed out otherwise.

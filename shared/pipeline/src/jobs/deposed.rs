@@ -9,7 +9,7 @@ use tidegate_domain::{Mark, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use super::partition::{Closing, MOST, Partition};
+use super::partition::{Closing, Partition};
 use super::stage::{InHand, JobStage, State};
 use crate::events;
 use crate::keyed::Key;
@@ -101,9 +101,10 @@ impl JobStage {
             let told = untold.entries.is_empty() && untold.sent.is_none();
             !(gives_up || told)
         });
+        let most = self.settings.marks_together;
         for (partition, untold) in &mut self.deposed.untold {
             if untold.sent.is_none() && untold.again_at <= desk.now {
-                let rest = untold.entries.split_off(untold.entries.len().min(MOST));
+                let rest = untold.entries.split_off(untold.entries.len().min(most));
                 let (ticket, entries) =
                     (self.jobs.free_ticket(), std::mem::replace(&mut untold.entries, rest));
                 self.ports.marks.append(partition, &entries, ticket, &self.marks_ready);

@@ -71,12 +71,9 @@ pub(super) enum Closing {
 /// How many marks are written without waiting for more.
 const FULL_BATCH: usize = 256;
 /// How many marks may be on their way before nothing more is handed out.
-const AHEAD: usize = 2048;
+const AHEAD: usize = 8192;
 /// How long they may be, before the same.
 const LATE: Duration = Duration::from_secs(2);
-/// How many marks one record of the changelog has at most: those that gather while none can be written must fit into records. At 62 bytes
-/// at most, a thousand fit into the smallest that may be configured.
-pub(super) const MOST: usize = 1000;
 /// How long marks wait for more of them.
 const GATHER: Duration = Duration::from_millis(2);
 
@@ -91,6 +88,8 @@ pub(super) struct Partition {
     pub(super) overlay: Overlay,
     /// Batches that take no more, and come before `pending`.
     full: VecDeque<Batch>,
+    /// How many marks one batch has at most.
+    most: usize,
     pub(super) pending: Batch,
     /// Since when `pending` waits for more.
     gathering_since: Option<Instant>,
@@ -112,7 +111,7 @@ pub(super) struct Partition {
 }
 
 impl Partition {
-    pub(super) fn new(at: TopicPartition, ticket: Ticket) -> Self {
+    pub(super) fn new(at: TopicPartition, ticket: Ticket, most: usize) -> Self {
         Self {
             at,
             marks: Marks::Opening(ticket),
@@ -122,6 +121,7 @@ impl Partition {
             taken: Taken::default(),
             overlay: Overlay::default(),
             full: VecDeque::new(),
+            most,
             pending: Batch::default(),
             gathering_since: None,
             append: None,
@@ -184,7 +184,7 @@ impl Partition {
     /// Notes a mark, and what its acknowledgement settles.
     pub(super) fn mark(&mut self, entry: MarkEntry, known: Mark, settles: Option<(Offset, usize)>) {
         self.overlay.lay(&entry, known);
-        if self.pending.entries.len() >= MOST {
+        if self.pending.entries.len() >= self.most {
             self.full.push_back(std::mem::take(&mut self.pending));
         }
         self.pending.entries.push(entry);

@@ -63,6 +63,8 @@ pub struct JobSettings {
     pub concurrency: usize,
     /// How long a step that promises a later copy is believed.
     pub belief: Duration,
+    /// How many marks are appended together at most: they must fit into one record, at 62 bytes each.
+    pub marks_together: usize,
     /// How much of a partition's window jobs of parked classes may hold.
     pub parked: ParkedShare,
     /// Shared by all shards of the process: how a job runs alone in it.
@@ -284,6 +286,8 @@ impl JobStage {
             };
             match answer {
                 _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
+                // It was let go of before it was open.
+                Err(_) if partition.closing != Closing::NotYet => {}
                 Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
                     partition.suspect(suspects, &self.settings.cut_off, desk.now);
@@ -467,7 +471,7 @@ impl Stage for JobStage {
     fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         self.settings.cut_off.assigned(desk.now);
         let ticket = self.jobs.free_ticket();
-        self.partitions.insert(slot, Partition::new(partition.clone(), ticket));
+        self.partitions.insert(slot, Partition::new(partition.clone(), ticket, self.settings.marks_together));
         self.ports.marks.open(partition, ticket, &self.marks_ready);
     }
 
