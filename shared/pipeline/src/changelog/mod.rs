@@ -10,7 +10,7 @@
 //! - Nothing is answered before everything below it in the changelog is applied.
 //! - An entry of a deposed owner is joined like any other; it settles nothing here.
 //!
-//! Reading order: [`opener`] (who has a partition open), [`format`] (the records), [`ports`], `ledger` (one partition), `task` (all).
+//! Reading order: [`opener`] (who has a partition open), [`mod@format`] (the records), [`ports`], `ledger` (one partition), `task` (all).
 
 pub mod format;
 mod ledger;
