@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_tests::guard::{Guarded, Launch};
 use tidegate_tests::kafka_io::Client;
+use tidegate_tests::servers::KEEP_VARIABLE;
 
 use crate::account::Account;
 use crate::config;
@@ -45,26 +46,27 @@ struct Told {
 /// Runs it and prints the table; an error says why it failed.
 pub(crate) fn run(seed: u64, injecting: Duration) -> Result<(), String> {
     let directory = tempfile::Builder::new().prefix("tidegate-chaos-").tempdir().map_err(told)?;
-    let mut remover = remover(directory.path().to_owned());
+    let kept = std::env::var_os(KEEP_VARIABLE).is_some();
+    let mut remover = remover((!kept).then(|| directory.path().to_owned()));
     let journal = Arc::new(Journal::new(directory.path().to_owned()));
     println!("seed {seed}, {:.1} minutes of faults", injecting.as_secs_f64() / 60.0);
     let result = run_in(seed, injecting, &journal);
     remover.kill();
-    if result.is_err() {
+    if kept || result.is_err() {
         println!("\ncalls, events and logs are kept in {}", directory.keep().display());
     }
     result
 }
 
 /// Removes the directory when this process is gone without having come to that, as by Ctrl-C.
-fn remover(directory: PathBuf) -> Guarded {
+fn remover(directory: Option<PathBuf>) -> Guarded {
     let nowhere = PathBuf::from("/dev/null");
     Guarded::start(&Launch {
         program: "sleep".into(),
         arguments: vec!["infinity".into()],
         stdout: nowhere.clone(),
         stderr: nowhere,
-        remove: Some(directory),
+        remove: directory,
         ..Launch::default()
     })
 }

@@ -78,7 +78,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     }
     let results = futures_util::future::join_all(running).await;
     drop(at_work);
-    // The threads of the changelogs work on this runtime, which ends next.
+    // They share the copies, which are closed next.
     let none_left = tokio::time::timeout(CHANGELOGS_END_WITHIN, ended.recv()).await;
     if none_left.is_err() {
         warn!("a changelog's thread still waits for its disk at the end of the process");
@@ -131,13 +131,17 @@ impl Parts {
     fn ports(&self, name: &str) -> Ports {
         let (ports, settings) = self.changelog.clone();
         let (changelog, task) = Changelog::new(ports, settings);
-        let (on, at_work) = (self.runtime.clone(), self.at_work.clone());
+        let at_work = self.at_work.clone();
         let thread = std::thread::Builder::new().name(format!("{name} marks"));
-        let work = move || {
-            on.block_on(task);
-            drop(at_work);
-        };
-        if let Err(error) = thread.spawn(work) {
+        // With timers of its own: those of the process end before a thread that its disk holds up.
+        let timers = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let started = timers.and_then(|timers| {
+            thread.spawn(move || {
+                timers.block_on(task);
+                drop(at_work);
+            })
+        });
+        if let Err(error) = started {
             // Its partitions are never ready, which is told.
             tracing::error!(%error, "a thread for the changelog can't be started");
         }
