@@ -33,7 +33,7 @@ fn a_changelog_made_anew_while_its_worker_was_stopped_is_said_and_the_old_copy_i
     make_anew(&jobs);
     jobs.start_one("worker");
     let said = jobs.pipeline.process("worker").stderr();
-    assert!(said.contains("was made anew") && said.contains(&jobs.job_topic().to_string()), "{said}");
+    assert!(said.contains("was made anew") && said.contains(&jobs.job_topic()), "{said}");
     runs_again_once(&mut jobs, &tally, &before);
     run_once(&jobs, &tally, &tasks("after", 50));
     none_is_dead(&jobs);
