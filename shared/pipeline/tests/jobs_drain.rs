@@ -2,16 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tidegate_domain::{Failure, Outcome};
-use tidegate_pipeline::events::ClassMetrics;
+use tidegate_pipeline::events::{ClassMetrics, JOBS_IN_FLIGHT};
 use tidegate_pipeline::fakes::handlers::End;
 use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::TIER;
-use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
+use tidegate_pipeline::fakes::{Event, Fate, Node, OneGauge, Port, Reply, World};
 use tidegate_pipeline::jobs::{Class, Job};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -158,51 +156,10 @@ async fn a_killed_worker_loses_nothing_and_runs_again_only_what_was_in_hand() {
     }
 }
 
-/// Remembers the one gauge of a class.
-#[derive(Default)]
-struct OneGauge(Arc<Whole>);
-
-#[derive(Default)]
-struct Whole(AtomicI64);
-
-impl GaugeFn for Whole {
-    fn increment(&self, value: f64) {
-        self.0.fetch_add(value as i64, Ordering::Relaxed);
-    }
-
-    fn decrement(&self, value: f64) {
-        self.0.fetch_sub(value as i64, Ordering::Relaxed);
-    }
-
-    fn set(&self, value: f64) {
-        self.0.store(value as i64, Ordering::Relaxed);
-    }
-}
-
-impl Recorder for OneGauge {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
-    }
-
-    fn register_gauge(&self, _: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.0.clone())
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn no_handler_counts_as_running_after_it_ended_in_whatever_way() {
-    let gauge = OneGauge::default();
-    let in_flight = || gauge.0.0.load(Ordering::Relaxed);
+    let gauge = OneGauge::of(JOBS_IN_FLIGHT);
+    let in_flight = || gauge.get();
     let metrics = metrics::with_local_recorder(&gauge, || ClassMetrics::of("c", TIER));
     let world = World::new(1, 1);
     let replies = [

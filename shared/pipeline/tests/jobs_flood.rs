@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, Gauge, GaugeFn, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit};
 use tidegate_domain::flood::FloodLimits;
 use tidegate_domain::mark::Phase;
 use tidegate_domain::{Attempt, Failure, Hop, Outcome};
@@ -15,7 +14,7 @@ use tidegate_pipeline::events::{ClassMetrics, PARKED_RECORDS};
 use tidegate_pipeline::fakes::events::job_header;
 use tidegate_pipeline::fakes::handlers::{End, Run};
 use tidegate_pipeline::fakes::world::TIER;
-use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
+use tidegate_pipeline::fakes::{Event, Fate, Node, OneGauge, Port, Reply, World};
 use tidegate_pipeline::jobs::{Class, Guard, Job, Ordering as LaneOrder};
 use tokio::time::Instant;
 
@@ -416,51 +415,10 @@ async fn a_class_without_a_guard_is_never_parked() {
     assert_eq!((runs_of(&world, "c").len(), class.guard.is_parked(), committed(&world)), (500, false, 500));
 }
 
-/// Remembers the gauge of parked records.
-#[derive(Default)]
-struct ParkedGauge(Arc<Whole>);
-
-#[derive(Default)]
-struct Whole(AtomicI64);
-
-impl GaugeFn for Whole {
-    fn increment(&self, value: f64) {
-        self.0.fetch_add(value as i64, Ordering::Relaxed);
-    }
-
-    fn decrement(&self, value: f64) {
-        self.0.fetch_sub(value as i64, Ordering::Relaxed);
-    }
-
-    fn set(&self, value: f64) {
-        self.0.store(value as i64, Ordering::Relaxed);
-    }
-}
-
-impl Recorder for ParkedGauge {
-    fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
-
-    fn register_counter(&self, _: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::noop()
-    }
-
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        if key.name() == PARKED_RECORDS { Gauge::from_arc(self.0.clone()) } else { Gauge::noop() }
-    }
-
-    fn register_histogram(&self, _: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::noop()
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn no_record_counts_as_parked_after_it_left_in_whatever_way() {
-    let gauge = ParkedGauge::default();
-    let parked = || gauge.0.0.load(Ordering::Relaxed);
+    let gauge = OneGauge::of(PARKED_RECORDS);
+    let parked = || gauge.get();
     let mut world = World::new(1, 2);
     world.shard.window_records = 60;
     let metrics = metrics::with_local_recorder(&gauge, || ClassMetrics::of("c", TIER));

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_domain::{CommitPosition, IdempotencyKey, Mark};
@@ -110,7 +109,7 @@ impl MarkTable for FakeTable {
     fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<LocalReady>>) {
         let (inbox, open, at, disk) =
             (inbox.clone(), self.open.clone(), partition.clone(), self.disk.clone());
-        let (opens, wait) = outcome(self.faults.fate(&Port::Open));
+        let (opens, wait) = self.faults.fate(&Port::Open).answer();
         self.parcels.send(&format!("open {partition}"), wait, move || {
             let answer = if opens {
                 let local = disk.0.lock().copies.get(&at).map(|copy| copy.local).unwrap_or_default();
@@ -181,7 +180,7 @@ pub struct FakeReader {
 impl ChangelogReader for FakeReader {
     fn catch_up(&self, request: CatchUp, ticket: Ticket, inbox: &Arc<Inbox<CaughtUp>>) {
         let (log, table, inbox) = (self.log.clone(), self.table.clone(), inbox.clone());
-        let (works, wait) = outcome(self.faults.fate(&Port::Fetch(request.log.topic.to_string())));
+        let (works, wait) = self.faults.fate(&Port::Fetch(request.log.topic.to_string())).answer();
         self.table.parcels.send(&format!("read {}", request.log), wait, move || {
             let answer = if !works {
                 Err(MarkStoreError::Read("drawn".to_owned()))
@@ -198,7 +197,7 @@ impl ChangelogReader for FakeReader {
 
     fn end(&self, log: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<LogEnd>>) {
         let (end, inbox) = (self.log.end(log), inbox.clone());
-        let (works, wait) = outcome(self.faults.fate(&Port::Fetch(log.topic.to_string())));
+        let (works, wait) = self.faults.fate(&Port::Fetch(log.topic.to_string())).answer();
         let answer = if works { Ok(end) } else { Err(MarkStoreError::Read("drawn".to_owned())) };
         self.table.parcels.send(&format!("end of {log}"), wait, move || inbox.push((ticket, answer)));
     }
@@ -223,12 +222,4 @@ fn read(log: &FakeLog, request: &CatchUp, state: &mut State) -> Option<Opener> {
     }
     copy.join(&[], request.until, opener);
     opener
-}
-
-fn outcome(fate: Fate) -> (bool, Duration) {
-    match fate {
-        Fate::Succeeds(wait) => (true, wait),
-        Fate::Full | Fate::Refused | Fate::TooLarge => (false, Duration::ZERO),
-        Fate::Fails(wait) | Fate::FailsTooLarge(wait) | Fate::LosesAnswer(wait) => (false, wait),
-    }
 }

@@ -44,6 +44,17 @@ pub enum Fate {
     LosesAnswer(Duration),
 }
 
+impl Fate {
+    /// Whether a call that has no effect of its own is answered with success, and after what wait.
+    pub(super) fn answer(self) -> (bool, Duration) {
+        match self {
+            Self::Succeeds(wait) => (true, wait),
+            Self::Full | Self::Refused | Self::TooLarge => (false, Duration::ZERO),
+            Self::Fails(wait) | Self::FailsTooLarge(wait) | Self::LosesAnswer(wait) => (false, wait),
+        }
+    }
+}
+
 /// How often calls go wrong, in percent, and how late answers are at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Odds {

@@ -110,11 +110,7 @@ impl FakeMarks {
 impl MarkStore for FakeMarks {
     fn open(&self, partition: &TopicPartition, ticket: Ticket, inbox: &Arc<Inbox<MarksReady>>) {
         let (inbox, open, at) = (inbox.clone(), self.open.clone(), partition.clone());
-        let (opens, wait) = match self.faults.fate(&Port::Open) {
-            Fate::Succeeds(wait) => (true, wait),
-            Fate::Full | Fate::Refused | Fate::TooLarge => (false, std::time::Duration::ZERO),
-            Fate::Fails(wait) | Fate::FailsTooLarge(wait) | Fate::LosesAnswer(wait) => (false, wait),
-        };
+        let (opens, wait) = self.faults.fate(&Port::Open).answer();
         self.parcels.send(&format!("open {partition}"), wait, move || {
             let answer = if opens {
                 open.lock().insert(at);
