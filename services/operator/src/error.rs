@@ -1,0 +1,41 @@
+//! What can go wrong on the operators' side.
+
+use std::path::PathBuf;
+
+use tidegate_kafka::topics::TopicError;
+use tidegate_kafka::{ConnectError, ReadError};
+use tidegate_service::ServiceError;
+
+/// Why the inbox does not answer, or does not act. Each text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum OperatorError {
+    /// The local index can't be read or written.
+    #[error("the index can't be used: {0}; it is a cache, so its folder may be deleted: it is built anew")]
+    Index(#[from] rusqlite::Error),
+    /// The folder of the index can't be used.
+    #[error("{path} can't be used for the index: {reason}; name another folder with `--index`")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system says.
+        reason: std::io::Error,
+    },
+    /// A log can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The cluster can't be asked.
+    #[error(transparent)]
+    Topics(#[from] TopicError),
+    /// Kafka can't be reached, or refuses the client.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The configuration lacks something.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Another process was to bring the index up to date, and does not.
+    #[error("another process holds the index and does not bring it up to date: end that one, or name another folder with `--index`")]
+    Stalled,
+    /// What was asked for is not of its form.
+    #[error("{0}")]
+    Request(String),
+}
