@@ -13,7 +13,7 @@ use crate::error::OperatorError;
 use crate::reference::ItemRef;
 
 /// The most items of one page.
-pub const LARGEST_PAGE: usize = 1000;
+pub(super) const LARGEST_PAGE: usize = 1000;
 
 /// A list that is asked for.
 #[derive(Clone, Debug, Default)]
