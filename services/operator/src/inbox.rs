@@ -11,6 +11,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::Handler;
+use tidegate_codec::SchemaRegistry;
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{KafkaSettings, LogReader, ReadError};
 use tidegate_pipeline::Names;
@@ -43,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
     pub(crate) kafka: KafkaSettings,
     pub(crate) logs: LogReader,
+    /// None where none is configured.
+    pub(crate) registry: Option<SchemaRegistry>,
     home: Home,
     handlers: Handlers,
     readers: Mutex<Vec<Connection>>,
@@ -73,6 +76,7 @@ impl Inbox {
             .collect();
         let shared = Shared {
             logs: LogReader::new(&kafka)?,
+            registry: config.registry.is_some().then(|| wiring::registry(&config)).transpose()?,
             home: Home::at(dir.unwrap_or(&usual))?,
             handlers: Handlers(handlers),
             readers: Mutex::default(),

@@ -6,18 +6,26 @@
 #![deny(missing_docs)]
 
 mod error;
+mod event;
 mod inbox;
 mod index;
 pub mod letter;
 mod query;
 mod reference;
+mod replay;
 mod runs;
 
 pub use error::OperatorError;
+pub use event::{Event, hex};
 pub use inbox::{Following, Inbox, Status};
 pub use index::{LocalIndex, Progress};
 pub use query::{
-    By, ClassRow, Cursor, Filter, FilterError, Group, GroupPage, GroupQuery, Item, ItemEntry, Letter, ListQuery,
-    NONE, Order, Overview, Page, Row, Sort, Source, TrendStep,
+    By, ClassRow, Cursor, FailureFacts, Filter, FilterError, Group, GroupPage, GroupQuery, Item, ItemEntry, JobFacts,
+    Letter, ListQuery, NONE, Order, Overview, Page, Row, Sort, Source, TrendStep,
 };
 pub use reference::{ItemRef, NoItemRef};
+pub use replay::{
+    ClassForecast, DryRun, Edited, Example, Ordering, Original, Outcome, Pace, RunEnd, RunProgress, Selected,
+    Selection, Snapshot,
+};
+pub use runs::{HistoryEntry, Run, RunStatus};

@@ -51,10 +51,10 @@ fn fits(filter: &Filter, row: &Row) -> bool {
     let any = |names: &[String], name: Option<&str>| {
         names.is_empty() || names.iter().any(|n| n == name.unwrap_or("-"))
     };
-    any(&filter.classes, row.class.as_deref())
-        && any(&filter.kinds, row.kind.as_deref())
-        && filter.since.is_none_or(|since| row.first_dead_at >= since)
-        && filter.until.is_none_or(|until| row.first_dead_at < until)
+    any(&filter.classes, row.job.class.as_deref())
+        && any(&filter.kinds, row.error.kind.as_deref())
+        && filter.since.is_none_or(|since| row.first_at >= since)
+        && filter.until.is_none_or(|until| row.first_at < until)
 }
 
 fn all(inbox: &Inbox) -> Vec<Row> {
@@ -104,7 +104,7 @@ proptest! {
             prop_assert_eq!(fits(&filter, &row), ids.contains(row.id.as_str()), "{}", row.id);
         }
         prop_assert!(seen.iter().all(|row| fits(&filter, row)));
-        let times: Vec<i64> = seen.iter().map(|row| row.first_dead_at).collect();
+        let times: Vec<i64> = seen.iter().map(|row| row.first_at).collect();
         prop_assert!(times.is_sorted_by(|a, b| if oldest_first { a <= b } else { a >= b }), "{:?}", times);
     }
 
@@ -129,10 +129,10 @@ proptest! {
             let mut counts: BTreeMap<String, u64> = BTreeMap::new();
             for row in &rows {
                 let key = match by {
-                    By::Class => row.class.clone().unwrap_or("-".to_owned()),
-                    By::Kind => row.kind.clone().unwrap(),
+                    By::Class => row.job.class.clone().unwrap_or("-".to_owned()),
+                    By::Kind => row.error.kind.clone().unwrap(),
                     By::Source => "shop.orders".to_owned(),
-                    _ => row.fingerprint.clone(),
+                    _ => row.error.fingerprint.clone(),
                 };
                 *counts.entry(key).or_default() += 1;
             }
@@ -212,7 +212,7 @@ fn groups_by_handler_follow_the_configuration_and_tell_no_query() {
     assert_eq!(keys, [("http http://127.0.0.1:1/charge", 3), ("log", 3), ("-", 3)].into());
     let handlers = vec!["log".to_owned()];
     let list = inbox.list(&ListQuery { filter: Filter { handlers, ..Filter::default() }, ..ListQuery::default() });
-    assert!(list.unwrap().items.iter().all(|row| row.class.as_deref() == Some("mail")));
+    assert!(list.unwrap().items.iter().all(|row| row.job.class.as_deref() == Some("mail")));
 }
 
 #[test]

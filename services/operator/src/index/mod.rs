@@ -15,6 +15,7 @@ mod writer;
 
 pub(crate) use causes::{ALL, QUARTER_MS};
 pub(crate) use connect::{Home, Provenance};
+pub(crate) use folded::read as read_folded;
 pub(crate) use follow::Follower;
 pub use follow::Progress;
 pub use local::LocalIndex;

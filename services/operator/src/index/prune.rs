@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::{OptionalExtension, params};
 use tidegate_domain::Partition;
 
-use super::writer::Writer;
-use crate::query::state;
+use super::writer::{ItemRow, Writer};
+use crate::reference::ItemRef;
 
 impl Writer {
     /// Takes out the letters of a partition below `first`, the first offset that it still holds. Looks through all letters, and
@@ -45,9 +45,7 @@ impl Writer {
 
     /// An item lost letters: it is of the latest of those that are left, or it is gone.
     fn look_again(&mut self, item: i64) -> rusqlite::Result<()> {
-        let sql = "SELECT cause, state, failed_at FROM items WHERE id = ?1";
-        let (cause, was, failed_at): (i64, i64, i64) =
-            self.connection.query_row(sql, [item], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        let row = self.item_by_id(item)?;
         let sql = "SELECT cause, round, dead_at, partition, \"offset\", count(*) OVER () FROM letters WHERE item = ?1
                    ORDER BY round DESC, dead_at DESC, partition DESC, \"offset\" DESC LIMIT 1";
         type Latest = (i64, i64, i64, i64, i64, i64);
@@ -59,22 +57,23 @@ impl Writer {
             })
             .optional()?;
         let Some((now, round, dead_at, partition, offset, letters)) = latest else {
-            self.note_end(item, cause, failed_at, None)?;
-            self.causes.leave(cause, state(was));
+            self.note_end(item, row.cause, row.failed_at, None)?;
+            self.causes.leave(row.cause, row.state);
             self.connection.prepare_cached("DELETE FROM items WHERE id = ?1")?.execute([item])?;
             return Ok(());
         };
         self.spend_own_id(item)?;
-        let sql = "UPDATE items SET letters = ?2, cause = ?3, round = ?4, dead_at = ?5, partition = ?6, \"offset\" = ?7
-                   WHERE id = ?1";
-        let values = params![item, letters, now, round, dead_at, partition, offset];
+        let failed_at = self.failed_at(item, now)?;
+        let sql = "UPDATE items SET letters = ?2, cause = ?3, failed_at = ?4, round = ?5, dead_at = ?6, partition = ?7,
+                   \"offset\" = ?8 WHERE id = ?1";
+        let values = params![item, letters, now, failed_at, round, dead_at, partition, offset];
         self.connection.prepare_cached(sql)?.execute(values)?;
-        if now != cause {
-            self.causes.leave(cause, state(was));
-            self.causes.enter(now, state(was), item);
-            let sql = "UPDATE ends SET cause = ?1 WHERE cause = ?2 AND failed_at = ?3 AND item = ?4";
-            self.connection.prepare_cached(sql)?.execute(params![now, cause, failed_at, item])?;
-        }
-        Ok(())
+        self.now_of(&row, now, failed_at)
+    }
+
+    fn item_by_id(&self, item: i64) -> rusqlite::Result<ItemRow> {
+        let sql = "SELECT hash FROM items WHERE id = ?1";
+        let hash: i64 = self.connection.prepare_cached(sql)?.query_row([item], |row| row.get(0))?;
+        self.item(ItemRef(hash.cast_unsigned()))?.ok_or(rusqlite::Error::QueryReturnedNoRows)
     }
 }

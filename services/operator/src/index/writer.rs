@@ -127,7 +127,7 @@ impl Writer {
         let cause = self.causes.of(&self.connection, letter)?;
         let item = letter.item();
         let latest = Latest {
-            round: letter.round(),
+            round: letter.round,
             dead_at: letter.dead_at.0,
             partition: letter.partition.0,
             offset: letter.record.offset().0,
@@ -185,7 +185,7 @@ impl Writer {
                 letter.source.1,
                 letter.source.2,
                 key.as_ref().map(|key| &key.0[..]),
-                letter.round(),
+                letter.round,
                 letter.dead_at.0,
                 letter.partition.0,
                 letter.record.offset().0,
@@ -211,7 +211,7 @@ impl Writer {
             letter.partition.0,
             letter.record.offset().0,
             cause,
-            letter.round(),
+            letter.round,
             job.map(|job| job.attempt.0),
             job.is_some_and(|job| job.forced),
             letter.dead_at.0,
@@ -228,26 +228,37 @@ impl Writer {
 
     /// Another letter of an item that is known; always true.
     fn add_letter(&mut self, row: &ItemRow, cause: i64, latest: Latest) -> rusqlite::Result<bool> {
-        if latest < row.latest {
-            let sql = "UPDATE items SET letters = letters + 1 WHERE id = ?1";
-            self.connection.prepare_cached(sql)?.execute([row.id])?;
-            return Ok(true);
-        }
+        let (cause, latest) = if latest < row.latest { (row.cause, row.latest) } else { (cause, latest) };
+        let failed_at = self.failed_at(row.id, cause)?;
         let mut statement = self.connection.prepare_cached(
             "UPDATE items SET letters = letters + 1, cause = ?2, failed_at = ?3, round = ?4, dead_at = ?5,
              partition = ?6, \"offset\" = ?7 WHERE id = ?1",
         )?;
         let Latest { round, dead_at, partition, offset } = latest;
-        let failed_at = if cause == row.cause { row.failed_at } else { dead_at };
         statement.execute(params![row.id, cause, failed_at, round, dead_at, partition, offset])?;
+        drop(statement);
+        self.now_of(row, cause, failed_at)?;
+        Ok(true)
+    }
+
+    /// When an item began to be of a cause.
+    pub(super) fn failed_at(&self, item: i64, cause: i64) -> rusqlite::Result<i64> {
+        let sql = "SELECT min(dead_at) FROM letters WHERE item = ?1 AND cause = ?2";
+        self.connection.prepare_cached(sql)?.query_row([item, cause], |row| row.get(0))
+    }
+
+    /// The item whose row was this is of `cause` now, since `failed_at`.
+    pub(super) fn now_of(&mut self, row: &ItemRow, cause: i64, failed_at: i64) -> rusqlite::Result<()> {
+        if (cause, failed_at) == (row.cause, row.failed_at) {
+            return Ok(());
+        }
         if cause != row.cause {
             self.causes.leave(row.cause, row.state);
             self.causes.enter(cause, row.state, row.id);
-            let sql = "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            statement.execute(params![cause, failed_at, row.cause, row.failed_at, row.id])?;
         }
-        Ok(true)
+        let sql = "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
+        let values = params![cause, failed_at, row.cause, row.failed_at, row.id];
+        self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     /// The journal may have been read further than the dead-letter topic.

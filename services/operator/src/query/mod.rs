@@ -14,8 +14,8 @@ use tidegate_domain::inbox::State;
 
 pub use filter::{Filter, FilterError, NONE};
 pub use groups::{By, Group, GroupPage, GroupQuery, Sort};
-pub use item::{Item, ItemEntry, Letter, Source};
-pub use list::{Cursor, ListQuery, Order, Page, Row};
+pub use item::{Item, ItemEntry, Letter};
+pub use list::{Cursor, FailureFacts, JobFacts, ListQuery, Order, Page, Row, Source};
 pub use overview::{ClassRow, Overview, TrendStep};
 pub(crate) use search::key_prefix;
 

@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "each test uses a part of it")]
 //! Dead letters and entries of the journal, made by hand, and an inbox that reads what they were indexed to.
 
 use std::path::Path;
@@ -15,33 +16,33 @@ use tidegate_pipeline::Record;
 use tidegate_pipeline::journal::{Actions, Entry, Order, Ordered, OutcomeEntry};
 use tidegate_pipeline::record::RecordBuilder;
 
-pub const DLQ: &str = "test.dlq";
+pub(crate) const DLQ: &str = "test.dlq";
 /// The time that everything is counted from: 2025-11-24T16:53:20Z.
-pub const EPOCH: i64 = 1_764_000_000_000;
+pub(crate) const EPOCH: i64 = 1_764_000_000_000;
 
 /// What a dead letter is made from.
 #[derive(Clone, Debug)]
-pub struct Made {
+pub(crate) struct Made {
     /// Its event's offset in its source.
-    pub event: i64,
+    pub(crate) event: i64,
     /// None: it never became a job.
-    pub class: Option<&'static str>,
-    pub kind: FailureKind,
-    pub message: String,
-    pub round: u32,
+    pub(crate) class: Option<&'static str>,
+    pub(crate) kind: FailureKind,
+    pub(crate) message: String,
+    pub(crate) round: u32,
     /// After [`EPOCH`].
-    pub at: i64,
-    pub value: Vec<u8>,
+    pub(crate) at: i64,
+    pub(crate) value: Vec<u8>,
 }
 
 impl Made {
-    pub fn new(event: i64, class: Option<&'static str>) -> Self {
+    pub(crate) fn new(event: i64, class: Option<&'static str>) -> Self {
         let value = [&[0, 0, 0, 0, 7][..], format!("\x10order-{event}\x02").as_bytes()].concat();
         let message = "connection refused".to_owned();
         Self { event, class, kind: FailureKind::Transient, message, round: 0, at: event * 10, value }
     }
 
-    pub fn id(&self) -> ItemId {
+    pub(crate) fn id(&self) -> ItemId {
         ItemId {
             topic: Topic::new("shop.orders"),
             partition: Partition(3),
@@ -50,12 +51,12 @@ impl Made {
         }
     }
 
-    pub fn key(&self) -> IdempotencyKey {
+    pub(crate) fn key(&self) -> IdempotencyKey {
         IdempotencyKey::derive("test", &[FieldValue::Int(self.event)], None).unwrap()
     }
 
     /// The record at this offset of the dead-letter topic.
-    pub fn record(&self, offset: i64) -> Record {
+    pub(crate) fn record(&self, offset: i64) -> Record {
         let dead_at = EPOCH + self.at;
         let mut headers = vec![
             ("__connect.errors.topic", "shop.orders".to_owned()),
@@ -107,13 +108,13 @@ impl Made {
 }
 
 /// A record of the journal at this offset, so many milliseconds after [`EPOCH`].
-pub fn entry(offset: i64, at: i64, entry: &Entry) -> Record {
+pub(crate) fn entry(offset: i64, at: i64, entry: &Entry) -> Record {
     let value = entry.write();
     RecordBuilder::new(Offset(offset), Some(UnixMillis(EPOCH + at)), None, Some(&value), 0).build()
 }
 
 /// An order about some items, each with what its author had seen and the round of its replay.
-pub fn order(order: Order, items: Vec<(ItemId, Option<i64>, u32)>) -> Entry {
+pub(crate) fn order(order: Order, items: Vec<(ItemId, Option<i64>, u32)>) -> Entry {
     let ordered = |(id, seen, round): (ItemId, Option<i64>, u32)| Ordered {
         id,
         seen: seen.map(Offset),
@@ -132,7 +133,7 @@ pub fn order(order: Order, items: Vec<(ItemId, Option<i64>, u32)>) -> Entry {
 }
 
 /// What became of an item's round.
-pub fn outcome(id: ItemId, round: u32, answer: tidegate_domain::inbox::Answer) -> Entry {
+pub(crate) fn outcome(id: ItemId, round: u32, answer: tidegate_domain::inbox::Answer) -> Entry {
     Entry::Outcome(OutcomeEntry {
         id,
         outcome: tidegate_domain::inbox::Outcome { round: Round(round), answer },
@@ -144,7 +145,7 @@ pub fn outcome(id: ItemId, round: u32, answer: tidegate_domain::inbox::Answer) -
 }
 
 /// An inbox that reads the index in `dir`. Nothing listens at the address of its Kafka.
-pub fn inbox(dir: &Path) -> Inbox {
+pub(crate) fn inbox(dir: &Path) -> Inbox {
     let text = "[pipeline]\nname = \"test\"\n[kafka]\nbootstrap = \"127.0.0.1:1\"\n[registry]\nurl = \"http://127.0.0.1:1\"\n\
                 [sources.\"shop.orders\"]\nstart = \"earliest\"\n\
                 [classes.charge]\nsource = \"shop.orders\"\nkey = [\"id\"]\nhandler = { type = \"http\", url = \"http://127.0.0.1:1/charge?token=1\" }\n\
