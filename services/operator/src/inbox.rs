@@ -52,6 +52,15 @@ pub(crate) struct Shared {
     status: Mutex<Status>,
 }
 
+/// What of the index is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needed {
+    /// Items, groups and what the journal says of them.
+    Items,
+    /// Also words and keys, by which items are searched for.
+    Words,
+}
+
 /// How the index is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -89,27 +98,31 @@ impl Inbox {
     }
 
     /// Brings the index up to date with what Kafka holds now, or waits until the process that has it did so. `each` is told how far
-    /// it is, and may break it off.
+    /// it is, and may break it off. Words and keys are not looked at where they are not `needed`: that takes as long again.
     pub fn catch_up(
         &self,
+        needed: Needed,
         each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), OperatorError> {
-        let began = Instant::now();
+        let mut stalled = (u64::MAX, Instant::now());
         loop {
             if let Some(mut follower) = self.follower()? {
-                let broken = follower.catch_up(each)?;
-                while broken.is_continue() && follower.add_words()? {
-                    if each(Progress { done: 0, left: 0 }).is_break() {
-                        break;
-                    }
+                let mut broken = follower.catch_up(each)?;
+                let mut done = 0;
+                while needed == Needed::Words && broken.is_continue() && follower.add_words()? {
+                    done += 1;
+                    broken = each(Progress { done, left: self.status()?.wordless });
                 }
                 return Ok(());
             }
-            let behind = self.behind()?;
+            let wordless = if needed == Needed::Words { self.status()?.wordless } else { 0 };
+            let behind = self.behind()? + wordless;
             if behind == 0 || each(Progress { done: 0, left: behind }).is_break() {
                 return Ok(());
             }
-            if began.elapsed() > STALLED {
+            if behind < stalled.0 {
+                stalled = (behind, Instant::now());
+            } else if stalled.1.elapsed() > STALLED {
                 return Err(OperatorError::Stalled);
             }
             std::thread::sleep(PAUSE);
@@ -124,7 +137,7 @@ impl Inbox {
         let thread = std::thread::Builder::new()
             .name("inbox-follower".to_owned())
             .spawn(move || inbox.run_follower(&stopped))
-            .map_err(|error| OperatorError::Request(format!("the follower's thread can't start: {error}")))?;
+            .map_err(|error| OperatorError::Failed(format!("the follower's thread can't start: {error}")))?;
         Ok(Following { stop, thread: Some(thread) })
     }
 
@@ -184,7 +197,7 @@ impl Inbox {
         let (dlq, journal) = (self.shared.names.dlq(), self.shared.names.dlq_journal());
         let topics = cluster.topics()?;
         let Some(found) = topics.get(dlq.as_str()) else {
-            return Err(OperatorError::Request(format!(
+            return Err(OperatorError::Failed(format!(
                 "there is no topic {dlq}: `tidegate topics apply` creates it"
             )));
         };

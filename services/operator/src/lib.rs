@@ -7,6 +7,7 @@
 
 mod error;
 mod event;
+mod export;
 mod inbox;
 mod index;
 pub mod letter;
@@ -14,10 +15,12 @@ mod query;
 mod reference;
 mod replay;
 mod runs;
+mod whereis;
 
 pub use error::OperatorError;
+pub use export::Exported;
 pub use event::{Event, hex};
-pub use inbox::{Following, Inbox, Status};
+pub use inbox::{Following, Inbox, Needed, Status};
 pub use index::{LocalIndex, Progress};
 pub use query::{
     By, ClassRow, Cursor, FailureFacts, Filter, FilterError, Group, GroupPage, GroupQuery, Item, ItemEntry, JobFacts,
@@ -29,3 +32,4 @@ pub use replay::{
     Selection, Snapshot,
 };
 pub use runs::{HistoryEntry, Run, RunStatus};
+pub use whereis::{FoundMark, Whereabouts};

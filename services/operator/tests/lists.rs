@@ -119,7 +119,6 @@ proptest! {
         for (number, chunk) in letters.chunks(9).enumerate() {
             index.letters(Partition(0), &records(chunk, number * 9)).unwrap();
         }
-        let filter = Filter { since: None, until: None, ..filter };
         let rows: Vec<Row> = all(&inbox).into_iter().filter(|row| fits(&filter, row)).collect();
         let list = inbox.list(&ListQuery { filter: filter.clone(), limit: Some(1000), ..ListQuery::default() }).unwrap();
         prop_assert_eq!(list.items.len(), rows.len());
@@ -170,6 +169,8 @@ fn an_item_is_found_by_words_of_its_message_its_key_and_its_payload_and_by_its_i
     index.words(Partition(0), &[again.record(50)]).unwrap();
     assert_eq!(find(text("quota")), ["shop.orders/3/23/charge"]);
     assert_eq!(find(text("order-23")), ["shop.orders/3/23/charge"]);
+    let groups = inbox.groups(&GroupQuery { filter: text("order-23"), ..GroupQuery::default() }).unwrap();
+    assert_eq!((groups.items, groups.total, groups.groups[0].message.as_str()), (1, 1, "quota exceeded"));
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub struct Page {
     /// The place behind its last item, where there is more. A page of a search may have fewer items than were asked for and have
     /// more behind it all the same.
     pub next: Option<Cursor>,
-    /// How many items the whole list has; none where that can't be told at once, as with a time or a search.
+    /// How many items the whole list has; none where that can't be told at once, as with a search.
     pub total: Option<u64>,
 }
 

@@ -111,7 +111,7 @@ impl Journal {
         };
         let answers = Answers::new(Wake::default());
         let refused = |error: PublishError| {
-            OperatorError::Request(format!(
+            OperatorError::Failed(format!(
                 "the journal can't be written: {error}; what was appended before counts, `tidegate dlq history` shows it"
             ))
         };

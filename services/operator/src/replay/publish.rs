@@ -130,7 +130,7 @@ impl Runner<'_> {
             match value.flatten() {
                 Some(value) => edits.insert(due.number, value),
                 None => {
-                    return Err(OperatorError::Request(format!(
+                    return Err(OperatorError::Failed(format!(
                         "the edited value of item {} is not in the index: delete its folder, it is built anew",
                         due.place.item
                     )));
@@ -173,7 +173,7 @@ impl Runner<'_> {
             answers.take(&mut taken);
             for (Ticket(number), answer) in taken.drain(..) {
                 answer.map_err(|error| {
-                    OperatorError::Request(format!(
+                    OperatorError::Failed(format!(
                         "a replay can't be published: {error}; nothing is lost, `tidegate dlq replay --resume {}` goes on",
                         self.run_id()
                     ))
@@ -183,7 +183,7 @@ impl Runner<'_> {
                 self.ramp.published(usize::try_from(number).unwrap_or(usize::MAX), UnixMillis(now()));
             }
             if began.elapsed() > ACKNOWLEDGED_WITHIN {
-                return Err(OperatorError::Request(format!(
+                return Err(OperatorError::Failed(format!(
                     "{missing} replays were not acknowledged in time; nothing is lost, `tidegate dlq replay --resume {}` goes on",
                     self.run_id()
                 )));
@@ -195,5 +195,5 @@ impl Runner<'_> {
 }
 
 fn unsendable(due: &Due, error: &Unsendable) -> OperatorError {
-    OperatorError::Request(format!("the replay of item {} can't be published: {error}", due.place.item))
+    OperatorError::Failed(format!("the replay of item {} can't be published: {error}", due.place.item))
 }
