@@ -2,6 +2,7 @@
 
 mod config;
 mod dlq;
+mod job;
 mod produce;
 mod services;
 mod topics;
@@ -37,7 +38,8 @@ Examples:
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
   tidegate retry                                 hand waiting jobs on when they are due
-  tidegate dlq list --json | jq .error.message   what could not be done, and why
+  tidegate dlq groups                            what could not be done, and why
+  tidegate dlq replay --group FINGERPRINT        what running it again would do
 
 Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the configuration is wrong;
 3 the answer is no (a topic is missing, nothing was found).
@@ -56,9 +58,12 @@ enum Command {
     Topics(topics::Topics),
     /// Publish JSON lines as Avro events
     Produce(produce::Produce),
-    /// Look at dead-lettered records
+    /// The inbox: see what could not be done and why, replay it, discard it
     #[command(subcommand)]
     Dlq(dlq::Dlq),
+    /// Find one job
+    #[command(subcommand)]
+    Job(job::Job),
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -86,7 +91,8 @@ fn run(cli: Cli) -> Answer {
         Command::Retry => services::retry(config),
         Command::Topics(command) => topics::run(&config, &command),
         Command::Produce(args) => produce::run(&config, &args),
-        Command::Dlq(command) => dlq::run(&config, &command),
+        Command::Dlq(command) => dlq::run(config, &command),
+        Command::Job(command) => job::run(config, &command),
         Command::Config(command) => config::run(&config, &command),
     }
 }
@@ -104,6 +110,9 @@ fn message(error: &anyhow::Error) -> String {
 
 fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_operator::OperatorError>() {
         return error.exit_code();
     }
     let connect = match error.downcast_ref::<TopicError>() {

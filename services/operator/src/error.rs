@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tidegate_bootstrap::ExitCode;
 use tidegate_kafka::topics::TopicError;
 use tidegate_kafka::{ConnectError, ReadError};
 use tidegate_service::ServiceError;
@@ -35,7 +36,24 @@ pub enum OperatorError {
     /// Another process was to bring the index up to date, and does not.
     #[error("another process holds the index and does not bring it up to date: end that one, or name another folder with `--index`")]
     Stalled,
-    /// What was asked for is not of its form.
+    /// What was asked for can't be.
     #[error("{0}")]
     Request(String),
+    /// It could be, but did not work now.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl OperatorError {
+    /// The exit code of a process that ends with this.
+    pub fn exit_code(&self) -> ExitCode {
+        let misconfigured = match self {
+            Self::Service(error) => return error.exit_code(),
+            Self::Connect(error) | Self::Topics(TopicError::Connect(error)) => error.is_misconfiguration(),
+            Self::Read(ReadError::Connect(error)) => error.is_misconfiguration(),
+            Self::Request(_) | Self::Folder { .. } => true,
+            Self::Index(_) | Self::Read(_) | Self::Topics(_) | Self::Stalled | Self::Failed(_) => false,
+        };
+        if misconfigured { ExitCode::Usage } else { ExitCode::Failed }
+    }
 }

@@ -3,9 +3,10 @@
 //! A record of another tool, or one whose headers were lost, is a letter too: what it does not say is `None`.
 
 use tidegate_domain::failure::{Fingerprint, fingerprint};
-use tidegate_domain::{FailureKind, IdempotencyKey, JobHeader, Partition, UnixMillis};
+use tidegate_domain::inbox::ItemId;
+use tidegate_domain::{FailureKind, IdempotencyKey, JobHeader, Offset, Partition, Topic, UnixMillis};
 use tidegate_pipeline::Record;
-use tidegate_pipeline::dead_letter::{ERROR_CODE, ERROR_FINGERPRINT, ERROR_KIND, ERROR_MESSAGE, FIRST_ERROR, STUB};
+use tidegate_pipeline::dead_letter::{ERROR_CODE, ERROR_FINGERPRINT, ERROR_KIND, ERROR_MESSAGE, FIRST_ERROR, ROUND, STUB};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::reference::ItemRef;
@@ -35,6 +36,8 @@ pub struct Letter<'a> {
     pub trace: Option<&'a str>,
     /// Which cause it has.
     pub fingerprint: Fingerprint,
+    /// The round that it died in.
+    pub round: u32,
     /// When it was dead-lettered.
     pub dead_at: UnixMillis,
     /// The id of the schema that its value names.
@@ -57,17 +60,19 @@ struct Told<'a> {
     stub: Option<&'a [u8]>,
     dead_at: Option<&'a [u8]>,
     traceparent: Option<&'a [u8]>,
+    round: Option<&'a [u8]>,
 }
 
 impl<'a> Told<'a> {
     fn of(record: &'a Record) -> Self {
-        const NAMES: [&[u8]; 6] = [
+        const NAMES: [&[u8]; 7] = [
             ERROR_KIND.as_bytes(),
             ERROR_CODE.as_bytes(),
             ERROR_FINGERPRINT.as_bytes(),
             ERROR_MESSAGE.as_bytes(),
             FIRST_ERROR.as_bytes(),
             STUB.as_bytes(),
+            ROUND.as_bytes(),
         ];
         let mut told = Self::default();
         for (name, value) in record.headers() {
@@ -85,6 +90,7 @@ impl<'a> Told<'a> {
                 name if name == NAMES[3] => &mut told.message,
                 name if name == NAMES[4] => &mut told.first_error,
                 name if name == NAMES[5] => &mut told.stub,
+                name if name == NAMES[6] => &mut told.round,
                 _ => continue,
             };
             *place = value;
@@ -123,6 +129,10 @@ impl<'a> Letter<'a> {
                 .map_or_else(|| unsaid(kind, code, message), Fingerprint),
             dead_at: told.dead_at.and_then(number).map(UnixMillis).or(record.timestamp()).unwrap_or(UnixMillis(0)),
             schema_id: record.value().and_then(schema_id),
+            round: match &job {
+                Some(job) => job.round.0,
+                None => told.round.and_then(number).and_then(|round| u32::try_from(round).ok()).unwrap_or(0),
+            },
             job,
         }
     }
@@ -137,11 +147,6 @@ impl<'a> Letter<'a> {
         self.job.as_ref().map(|job| job.tier)
     }
 
-    /// The round that it died in.
-    pub fn round(&self) -> u32 {
-        self.job.as_ref().map_or(0, |job| job.round.0)
-    }
-
     /// The idempotency key of its job.
     pub fn key(&self) -> Option<IdempotencyKey> {
         self.job.as_ref().map(|job| job.key)
@@ -151,6 +156,13 @@ impl<'a> Letter<'a> {
     pub fn item(&self) -> ItemRef {
         let (topic, partition, offset) = self.source;
         ItemRef::of(topic, partition, offset, self.class())
+    }
+
+    /// The item's whole name.
+    pub fn item_id(&self) -> ItemId {
+        let (topic, partition, offset) = self.source;
+        let (topic, partition, offset) = (Topic::new(topic), Partition(partition), Offset(offset));
+        ItemId { topic, partition, offset, class: self.class().map(Into::into) }
     }
 
     /// The same for all letters that differ in nothing that they are grouped by.

@@ -18,8 +18,6 @@ use crate::dead_letter::cut;
 
 /// How many items one record orders about at most.
 pub const CHUNK: usize = 5000;
-/// How many bytes of items one record has at most, as far as it has more than one.
-pub const CHUNK_BYTES: usize = 512 * 1024;
 /// How many bytes of a failure's message an outcome has.
 pub const MESSAGE_BUDGET: usize = 512;
 
@@ -98,14 +96,15 @@ impl Actions {
     }
 }
 
-/// Cuts the items of a run into chunks, each of which goes into one record.
-pub fn chunks(items: Vec<Ordered>) -> Vec<Vec<Ordered>> {
+/// Cuts the items of a run into chunks, each of which goes into one record of about `most` bytes, unless one item alone has
+/// more.
+pub fn chunks(items: Vec<Ordered>, most: usize) -> Vec<Vec<Ordered>> {
     let mut chunks: Vec<Vec<Ordered>> = Vec::new();
     let mut bytes = 0;
     for item in items {
         let size = item.size();
         match chunks.last_mut() {
-            Some(chunk) if chunk.len() < CHUNK && bytes + size <= CHUNK_BYTES => chunk.push(item),
+            Some(chunk) if chunk.len() < CHUNK && bytes + size <= most => chunk.push(item),
             _ => {
                 chunks.push(vec![item]);
                 bytes = 0;
@@ -191,6 +190,11 @@ pub struct OutcomeEntry {
 }
 
 impl OutcomeEntry {
+    /// An outcome without more words.
+    pub fn new(id: ItemId, outcome: Outcome, at: UnixMillis, worker: String) -> Self {
+        Self { id, outcome, at, worker: Some(worker), detail: None, error: None }
+    }
+
     /// What is to be folded at the record's offset.
     pub fn entry(&self) -> inbox::Entry {
         inbox::Entry::Outcome(self.outcome)

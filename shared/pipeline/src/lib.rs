@@ -28,6 +28,7 @@ pub mod log_limit;
 pub mod names;
 pub mod ports;
 pub mod record;
+mod reports;
 pub mod shard;
 pub mod stage;
 

@@ -24,7 +24,6 @@ pub(crate) const ALL: i64 = 0;
 #[derive(Debug)]
 pub(crate) struct Causes {
     ids: FxHashMap<u64, i64>,
-    most: usize,
     next: i64,
     tallies: FxHashMap<(i64, State), Tally>,
     seen: FxHashMap<i64, Seen>,
@@ -57,13 +56,7 @@ impl Causes {
             .collect::<rusqlite::Result<FxHashMap<u64, i64>>>()?;
         let next = ids.values().max().map_or(ALL, |id| *id) + 1;
         let (tallies, seen, trend) = Default::default();
-        Ok(Self { ids, most: MOST_CAUSES, next, tallies, seen, trend })
-    }
-
-    /// The same, with another bound.
-    #[cfg(test)]
-    pub(crate) fn with_most(self, most: usize) -> Self {
-        Self { most, ..self }
+        Ok(Self { ids, next, tallies, seen, trend })
     }
 
     /// The cause of a letter; a new one is written.
@@ -72,7 +65,7 @@ impl Causes {
         if let Some(id) = self.ids.get(&hash) {
             return Ok(*id);
         }
-        if self.ids.len() < self.most {
+        if self.ids.len() < MOST_CAUSES {
             return self.add(connection, letter, hash);
         }
         let coarse = coarse(letter);

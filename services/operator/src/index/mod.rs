@@ -5,8 +5,18 @@
 
 mod causes;
 mod connect;
+mod follow;
+mod folded;
+mod journal;
+mod local;
+mod prune;
+mod words;
 mod writer;
 
 pub(crate) use causes::{ALL, QUARTER_MS};
-pub(crate) use connect::{Home, Provenance, Writing};
-pub(crate) use writer::{ID_BITS, Log, Writer};
+pub(crate) use connect::{Home, Provenance};
+pub(crate) use folded::read as read_folded;
+pub(crate) use follow::Follower;
+pub use follow::Progress;
+pub use local::LocalIndex;
+pub(crate) use writer::ID_BITS;

@@ -5,6 +5,7 @@ use tidegate_domain::Partition;
 use tidegate_domain::inbox::State;
 
 use super::causes::Causes;
+use super::folded;
 use crate::letter::Letter;
 use crate::query::{code, state};
 use crate::reference::ItemRef;
@@ -12,12 +13,16 @@ use crate::reference::ItemRef;
 /// How many bits of an id tell items of the same millisecond apart.
 pub(crate) const ID_BITS: u32 = 20;
 
+const FOLDED: &str = "SELECT EXISTS (SELECT 1 FROM folded)";
+
 /// The one that writes. Dropped without [`Writer::commit`], it leaves nothing of its batch.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(super) connection: Connection,
     pub(super) causes: Causes,
     under_way: bool,
+    /// The journal names an item: a new one may be among those.
+    pub(super) has_folded: bool,
 }
 
 /// An item as its row says.
@@ -64,7 +69,20 @@ impl Log {
 impl Writer {
     pub(super) fn new(connection: Connection) -> rusqlite::Result<Self> {
         let causes = Causes::load(&connection)?;
-        Ok(Self { connection, causes, under_way: false })
+        let has_folded = connection.query_row(FOLDED, [], |row| row.get(0))?;
+        Ok(Self { connection, causes, under_way: false, has_folded })
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// What is in memory is what the tables hold again.
+    pub(super) fn reload(&mut self) -> rusqlite::Result<()> {
+        self.under_way = false;
+        self.causes = Causes::load(&self.connection)?;
+        self.has_folded = self.connection.query_row(FOLDED, [], |row| row.get(0))?;
+        Ok(())
     }
 
     /// Begins a batch, unless one is under way.
@@ -78,6 +96,9 @@ impl Writer {
 
     /// Ends a batch: `log` is applied below `next` in these partitions.
     pub(crate) fn commit(&mut self, log: Log, next: &[(Partition, i64)]) -> rusqlite::Result<()> {
+        if !self.under_way && next.is_empty() {
+            return Ok(());
+        }
         self.begin()?;
         self.causes.write(&self.connection)?;
         let mut statement = self.connection.prepare_cached(
@@ -106,15 +127,18 @@ impl Writer {
         let cause = self.causes.of(&self.connection, letter)?;
         let item = letter.item();
         let latest = Latest {
-            round: letter.round(),
+            round: letter.round,
             dead_at: letter.dead_at.0,
             partition: letter.partition.0,
             offset: letter.record.offset().0,
         };
         let is_new = match self.item(item)? {
             None => {
-                let state = self.state_of_new(item)?;
+                let (state, ended_at) = self.state_of_new(item)?;
                 let id = self.insert_item(letter, item, cause, state)?;
+                if ended_at.is_some() {
+                    self.note_end(id, cause, letter.dead_at.0, ended_at)?;
+                }
                 self.insert_letter(letter, id, cause)?;
                 self.causes.enter(cause, state, id);
                 true
@@ -161,14 +185,14 @@ impl Writer {
                 letter.source.1,
                 letter.source.2,
                 key.as_ref().map(|key| &key.0[..]),
-                letter.round(),
+                letter.round,
                 letter.dead_at.0,
                 letter.partition.0,
                 letter.record.offset().0,
             ]);
             match inserted {
                 // The id is taken: `item` itself was looked up before.
-                Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => id += 1,
+                Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => id += 2,
                 other => return other.map(|_| id),
             }
         }
@@ -187,13 +211,13 @@ impl Writer {
             letter.partition.0,
             letter.record.offset().0,
             cause,
-            letter.round(),
+            letter.round,
             job.map(|job| job.attempt.0),
             job.is_some_and(|job| job.forced),
             letter.dead_at.0,
             job.map(|job| job.first_seen.0),
-            letter.record.key().map(<[u8]>::len),
-            letter.record.value().map(<[u8]>::len),
+            size(letter.record.key()),
+            size(letter.record.value()),
             letter.message,
             letter.first_error,
             letter.stub,
@@ -204,36 +228,56 @@ impl Writer {
 
     /// Another letter of an item that is known; always true.
     fn add_letter(&mut self, row: &ItemRow, cause: i64, latest: Latest) -> rusqlite::Result<bool> {
-        if latest < row.latest {
-            let sql = "UPDATE items SET letters = letters + 1 WHERE id = ?1";
-            self.connection.prepare_cached(sql)?.execute([row.id])?;
-            return Ok(true);
-        }
+        let (cause, latest) = if latest < row.latest { (row.cause, row.latest) } else { (cause, latest) };
+        let failed_at = self.failed_at(row.id, cause)?;
         let mut statement = self.connection.prepare_cached(
             "UPDATE items SET letters = letters + 1, cause = ?2, failed_at = ?3, round = ?4, dead_at = ?5,
              partition = ?6, \"offset\" = ?7 WHERE id = ?1",
         )?;
         let Latest { round, dead_at, partition, offset } = latest;
-        let failed_at = if cause == row.cause { row.failed_at } else { dead_at };
         statement.execute(params![row.id, cause, failed_at, round, dead_at, partition, offset])?;
-        if cause != row.cause {
-            self.causes.leave(row.cause, row.state);
-            self.causes.enter(cause, row.state, row.id);
-            let sql = "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
-            let mut statement = self.connection.prepare_cached(sql)?;
-            statement.execute(params![cause, failed_at, row.cause, row.failed_at, row.id])?;
-        }
+        drop(statement);
+        self.now_of(row, cause, failed_at)?;
         Ok(true)
     }
 
-    fn state_of_new(&self, _item: ItemRef) -> rusqlite::Result<State> {
-        Ok(State::Open)
+    /// When an item began to be of a cause.
+    pub(super) fn failed_at(&self, item: i64, cause: i64) -> rusqlite::Result<i64> {
+        let sql = "SELECT min(dead_at) FROM letters WHERE item = ?1 AND cause = ?2";
+        self.connection.prepare_cached(sql)?.query_row([item, cause], |row| row.get(0))
+    }
+
+    /// The item whose row was this is of `cause` now, since `failed_at`.
+    pub(super) fn now_of(&mut self, row: &ItemRow, cause: i64, failed_at: i64) -> rusqlite::Result<()> {
+        if (cause, failed_at) == (row.cause, row.failed_at) {
+            return Ok(());
+        }
+        if cause != row.cause {
+            self.causes.leave(row.cause, row.state);
+            self.causes.enter(cause, row.state, row.id);
+        }
+        let sql = "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
+        let values = params![cause, failed_at, row.cause, row.failed_at, row.id];
+        self.connection.prepare_cached(sql)?.execute(values).map(drop)
+    }
+
+    /// The journal may have been read further than the dead-letter topic.
+    fn state_of_new(&self, item: ItemRef) -> rusqlite::Result<(State, Option<i64>)> {
+        if !self.has_folded {
+            return Ok((State::Open, None));
+        }
+        let known = folded::read(&self.connection, item)?;
+        Ok(known.map_or((State::Open, None), |(folded, ended_at)| (folded.state, ended_at)))
     }
 }
 
+fn size(bytes: Option<&[u8]>) -> Option<i64> {
+    bytes.map(|bytes| i64::try_from(bytes.len()).unwrap_or(i64::MAX))
+}
+
 /// The first id to try for an item whose letter has this time. Which of a millisecond's ids it is does not matter, so its hash
-/// scatters them.
-fn first_id(dead_at: i64, item: ItemRef) -> i64 {
-    let within = (item.0 & ((1 << ID_BITS) - 1)).cast_signed();
+/// scatters them. Items have even ids; the odd ones are for words of later letters.
+pub(super) fn first_id(dead_at: i64, item: ItemRef) -> i64 {
+    let within = (item.0 & ((1 << ID_BITS) - 2)).cast_signed();
     (dead_at.clamp(0, (1 << (62 - ID_BITS)) - 1) << ID_BITS) | within
 }

@@ -137,7 +137,7 @@ struct Cause {
 impl View<'_> {
     /// Groups of the items that a filter leaves.
     pub(crate) fn groups(&self, query: &GroupQuery) -> Result<GroupPage, OperatorError> {
-        let picked = self.pick(&query.filter)?;
+        let picked = self.pick_exactly(&query.filter)?;
         let mut groups = self.gather(query.by, &picked.heaps)?;
         groups.sort_by(|a, b| {
             let key = |group: &Group| match query.sort {

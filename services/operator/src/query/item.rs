@@ -3,8 +3,8 @@
 use rusqlite::{OptionalExtension, params};
 use serde::Serialize;
 
-use super::list::{ROW, Row, read_row};
 use super::View;
+use super::list::Row;
 use crate::error::OperatorError;
 use crate::reference::ItemRef;
 
@@ -14,10 +14,6 @@ pub struct Item {
     /// As in a list.
     #[serde(flatten)]
     pub row: Row,
-    /// The handler of its class, as the configuration has it.
-    pub handler: Option<String>,
-    /// The place of its event: topic, partition and offset.
-    pub source: Source,
     /// Its letters, the latest first.
     pub occurrences: Vec<Letter>,
     /// What operators ordered of it, and what came of it, in the order of the journal.
@@ -26,17 +22,6 @@ pub struct Item {
     pub seen: Option<i64>,
     /// While it is replaying: when the copy in a delay topic is due, in milliseconds since the epoch.
     pub waiting_until: Option<i64>,
-}
-
-/// Where an event stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Source {
-    /// The topic.
-    pub topic: String,
-    /// The partition.
-    pub partition: i32,
-    /// The offset.
-    pub offset: i64,
 }
 
 /// One dead letter of an item.
@@ -107,12 +92,9 @@ impl View<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let found: Option<i64> = statement.query_row([item.0.cast_signed()], |row| row.get(0)).optional()?;
         let Some(local) = found else { return Ok(None) };
-        let row = self.connection.prepare_cached(ROW)?.query_row([local], read_row)?;
-        let source = self.source(local)?;
+        let Some(row) = self.row(local)? else { return Ok(None) };
         let (seen, waiting_until) = self.folded(item)?;
         Ok(Some(Item {
-            handler: self.handlers.of(row.class.as_deref()).map(str::to_owned),
-            source,
             occurrences: self.letters(local)?,
             journal: self.journal(item)?,
             seen,
@@ -121,21 +103,19 @@ impl View<'_> {
         }))
     }
 
-    fn source(&self, local: i64) -> rusqlite::Result<Source> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT causes.source, source_partition, source_offset FROM items JOIN causes ON causes.id = items.cause
-             WHERE items.id = ?1",
-        )?;
-        statement.query_row([local], |row| {
-            Ok(Source { topic: row.get(0)?, partition: row.get(1)?, offset: row.get(2)? })
-        })
-    }
-
     fn folded(&self, item: ItemRef) -> rusqlite::Result<(Option<i64>, Option<i64>)> {
         let sql = "SELECT seen, waiting_until FROM folded WHERE hash = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let found = statement.query_row([item.0.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)));
         Ok(found.optional()?.unwrap_or_default())
+    }
+
+    /// The letters of an item by its short name, the latest first.
+    pub(crate) fn letters_of(&self, item: ItemRef) -> Result<Vec<Letter>, OperatorError> {
+        let sql = "SELECT id FROM items WHERE hash = ?1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let found: Option<i64> = statement.query_row([item.0.cast_signed()], |row| row.get(0)).optional()?;
+        Ok(found.map(|local| self.letters(local)).transpose()?.unwrap_or_default())
     }
 
     /// The letters of an item, the latest first.

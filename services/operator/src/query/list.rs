@@ -4,16 +4,16 @@ use std::collections::BinaryHeap;
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{CachedStatement, params};
+use rusqlite::{CachedStatement, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use super::pick::{Heap, Picked};
-use super::{Filter, View, code, state};
+use super::{Filter, Handlers, View, code, state};
 use crate::error::OperatorError;
 use crate::reference::ItemRef;
 
 /// The most items of one page.
-pub const LARGEST_PAGE: usize = 1000;
+pub(super) const LARGEST_PAGE: usize = 1000;
 
 /// A list that is asked for.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +74,7 @@ pub struct Page {
     /// The place behind its last item, where there is more. A page of a search may have fewer items than were asked for and have
     /// more behind it all the same.
     pub next: Option<Cursor>,
-    /// How many items the whole list has; none where that can't be told at once, as with a time or a search.
+    /// How many items the whole list has; none where that can't be told at once, as with a search.
     pub total: Option<u64>,
 }
 
@@ -87,70 +87,105 @@ pub struct Row {
     pub id: String,
     /// Where it stands.
     pub state: &'static str,
-    /// Its class; none where it never became a job.
-    pub class: Option<String>,
-    /// Its tier.
-    pub tier: Option<String>,
-    /// The kind of its latest failure; none where another tool wrote it.
-    pub kind: Option<String>,
-    /// The code of its latest failure.
-    pub code: String,
-    /// The group of its latest failure.
-    pub fingerprint: String,
-    /// What the latest failure says.
-    pub message: String,
-    /// The id of the schema that its value names.
-    pub schema_id: Option<u32>,
+    /// Its latest letter: `partition/offset` in the dead-letter topic.
+    pub record: String,
+    /// When that was dead-lettered, in milliseconds since the epoch.
+    pub at: i64,
+    /// When its first letter was.
+    pub first_at: i64,
     /// How many letters there are of it.
     pub letters: u32,
-    /// The round of the latest.
-    pub round: u32,
-    /// The attempt that the latest failed in.
-    pub attempt: Option<u32>,
-    /// When it was dead-lettered first, in milliseconds since the epoch.
-    pub first_dead_at: i64,
-    /// When it was dead-lettered last.
-    pub dead_at: i64,
-    /// Its latest letter: partition and offset in the dead-letter topic.
-    pub record: String,
-    /// The idempotency key.
-    pub key: Option<String>,
+    /// Its latest failure.
+    pub error: FailureFacts,
+    /// Where its event stands.
+    pub source: Source,
+    /// Its job.
+    pub job: JobFacts,
+    /// The id of the schema that its value names.
+    pub schema_id: Option<u32>,
+    /// The handler of its class, as the configuration has it.
+    pub handler: Option<String>,
     /// Its id in this index.
     #[serde(skip)]
     pub(crate) local: i64,
 }
 
-pub(super) const ROW: &str = "SELECT items.id, items.hash, items.state, causes.class, causes.tier, causes.kind, causes.code,
+/// A failure, as a letter tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FailureFacts {
+    /// Its kind; none where another tool wrote the letter.
+    pub kind: Option<String>,
+    /// Its code.
+    pub code: String,
+    /// What it says.
+    pub message: String,
+    /// Its group.
+    pub fingerprint: String,
+}
+
+/// A job, as a letter tells it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JobFacts {
+    /// The class; none where the event never became a job.
+    pub class: Option<String>,
+    /// The tier.
+    pub tier: Option<String>,
+    /// The idempotency key.
+    pub key: Option<String>,
+    /// The round that it died in: how often it was replayed.
+    pub round: u32,
+    /// The attempt that failed.
+    pub attempt: Option<u32>,
+}
+
+/// Where an event stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Source {
+    /// The topic.
+    pub topic: String,
+    /// The partition.
+    pub partition: i32,
+    /// The offset.
+    pub offset: i64,
+}
+
+const ROW: &str = "SELECT items.id, items.hash, items.state, causes.class, causes.tier, causes.kind, causes.code,
      causes.fingerprint, letters.message, causes.schema_id, items.letters, items.round, letters.attempt, items.dead_at,
      items.partition, items.\"offset\", items.key, causes.source, items.source_partition, items.source_offset
      FROM items JOIN causes ON causes.id = items.cause
      LEFT JOIN letters ON letters.item = items.id AND letters.partition = items.partition
      AND letters.\"offset\" = items.\"offset\" WHERE items.id = ?1";
 
-pub(super) fn read_row(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
+fn read_row(row: &rusqlite::Row<'_>, handlers: &Handlers) -> rusqlite::Result<Row> {
     let local: i64 = row.get(0)?;
     let class: Option<String> = row.get(3)?;
     let key: Option<[u8; 16]> = row.get(16)?;
-    let source: String = row.get(17)?;
-    let (partition, offset): (i32, i64) = (row.get(18)?, row.get(19)?);
+    let source = Source { topic: row.get(17)?, partition: row.get(18)?, offset: row.get(19)? };
+    let Source { topic, partition, offset } = &source;
     Ok(Row {
         item: ItemRef(row.get::<_, i64>(1)?.cast_unsigned()),
-        id: format!("{source}/{partition}/{offset}/{}", class.as_deref().unwrap_or_default()),
+        id: format!("{topic}/{partition}/{offset}/{}", class.as_deref().unwrap_or_default()),
         state: state(row.get(2)?).as_str(),
-        class,
-        tier: row.get(4)?,
-        kind: row.get(5)?,
-        code: row.get(6)?,
-        fingerprint: format!("{:016x}", row.get::<_, i64>(7)?),
-        message: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
-        schema_id: row.get(9)?,
-        letters: row.get(10)?,
-        round: row.get(11)?,
-        attempt: row.get(12)?,
-        first_dead_at: local >> crate::index::ID_BITS,
-        dead_at: row.get(13)?,
         record: format!("{}/{}", row.get::<_, i32>(14)?, row.get::<_, i64>(15)?),
-        key: key.map(|key| tidegate_domain::IdempotencyKey(key).to_string()),
+        at: row.get(13)?,
+        first_at: local >> crate::index::ID_BITS,
+        letters: row.get(10)?,
+        error: FailureFacts {
+            kind: row.get(5)?,
+            code: row.get(6)?,
+            fingerprint: format!("{:016x}", row.get::<_, i64>(7)?),
+            message: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
+        },
+        source,
+        schema_id: row.get(9)?,
+        handler: handlers.of(class.as_deref()).map(str::to_owned),
+        job: JobFacts {
+            class,
+            tier: row.get(4)?,
+            key: key.map(|key| tidegate_domain::IdempotencyKey(key).to_string()),
+            round: row.get(11)?,
+            attempt: row.get(12)?,
+        },
         local,
     })
 }
@@ -161,15 +196,15 @@ impl View<'_> {
         let limit = query.limit.unwrap_or(50).clamp(1, LARGEST_PAGE);
         let picked = self.pick(&query.filter)?;
         let (ids, next) = self.ids(&picked, query.order, query.after, limit)?;
-        let mut statement = self.connection.prepare_cached(ROW)?;
-        let mut items = Vec::with_capacity(ids.len());
-        for id in ids {
-            let mut rows = statement.query([id])?;
-            if let Some(row) = rows.next()? {
-                items.push(read_row(row)?);
-            }
-        }
+        let rows = ids.into_iter().map(|id| self.row(id));
+        let items = rows.filter_map(Result::transpose).collect::<rusqlite::Result<_>>()?;
         Ok(Page { items, next, total: picked.total() })
+    }
+
+    /// An item by its id in this index.
+    pub(super) fn row(&self, local: i64) -> rusqlite::Result<Option<Row>> {
+        let mut statement = self.connection.prepare_cached(ROW)?;
+        statement.query_row([local], |row| read_row(row, self.handlers)).optional()
     }
 
     /// The ids of a page, and the place behind it where there may be more.

@@ -12,13 +12,12 @@ mod search;
 use rusqlite::Connection;
 use tidegate_domain::inbox::State;
 
-pub(crate) use filter::fingerprint;
 pub use filter::{Filter, FilterError, NONE};
 pub use groups::{By, Group, GroupPage, GroupQuery, Sort};
-pub use item::{Item, Letter};
-pub use list::{Cursor, ListQuery, Order, Page, Row};
+pub use item::{Item, ItemEntry, Letter};
+pub use list::{Cursor, FailureFacts, JobFacts, ListQuery, Order, Page, Row, Source};
 pub use overview::{ClassRow, Overview, TrendStep};
-pub(crate) use pick::Picked;
+pub(crate) use search::key_prefix;
 
 /// Reads the index. One thread at a time has it.
 #[derive(Debug)]

@@ -1,11 +1,13 @@
 //! The causes and states that a filter leaves: every list, count and snapshot begins with them.
 
+use std::collections::BTreeMap;
+
 use rusqlite::types::Value;
-use rusqlite::params_from_iter;
+use rusqlite::{params, params_from_iter};
 use tidegate_domain::inbox::State;
 
 use super::filter::{Filter, FilterError, NONE, Wanted};
-use super::{View, code, state};
+use super::{Order, View, code, state};
 use crate::error::OperatorError;
 use crate::index::ID_BITS;
 
@@ -32,8 +34,16 @@ pub(crate) struct Picked {
 impl Picked {
     /// How many items, where counts alone tell it.
     pub(crate) fn total(&self) -> Option<u64> {
-        let by_counts = self.ids == EVERY && self.wanted.text.is_none() && self.wanted.key.is_none();
+        let by_counts = self.wanted.text.is_none() && self.wanted.key.is_none();
         by_counts.then(|| self.heaps.iter().map(|heap| heap.items).sum())
+    }
+
+    /// Gives each heap another count, and leaves out the empty ones.
+    fn keep(&mut self, mut count: impl FnMut(&Heap) -> u64) {
+        self.heaps.retain_mut(|heap| {
+            heap.items = count(heap);
+            heap.items > 0
+        });
     }
 
     /// Whether an item of this cause and state, with this id, is of them.
@@ -66,7 +76,49 @@ impl View<'_> {
         let heaps = heaps.collect::<rusqlite::Result<Vec<_>>>()?;
         let id = |time: i64| time.clamp(0, (1 << (62 - ID_BITS)) - 1) << ID_BITS;
         let ids = (filter.since.map_or(EVERY.0, id), filter.until.map_or(EVERY.1, id));
-        Ok(Picked { heaps, ids, wanted })
+        let mut picked = Picked { heaps, ids, wanted };
+        if ids != EVERY {
+            self.count_within(&mut picked)?;
+        }
+        Ok(picked)
+    }
+
+    /// The same, where words or a key leave some of a heap only: each heap with as many items as they leave.
+    pub(crate) fn pick_exactly(&self, filter: &Filter) -> Result<Picked, OperatorError> {
+        let mut picked = self.pick(filter)?;
+        if picked.total().is_some() {
+            return Ok(picked);
+        }
+        let mut counts: BTreeMap<(i64, i64), u64> = BTreeMap::new();
+        let mut statement = self.connection.prepare_cached("SELECT cause, state FROM items WHERE id = ?1")?;
+        let mut after = None;
+        loop {
+            let (ids, next) = self.ids(&picked, Order::NewestFirst, after, 10_000)?;
+            for id in ids {
+                *counts.entry(statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?).or_default() += 1;
+            }
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        picked.keep(|heap| counts.get(&(heap.cause, code(heap.state))).copied().unwrap_or(0));
+        Ok(picked)
+    }
+
+    /// Times leave some of a heap only.
+    fn count_within(&self, picked: &mut Picked) -> Result<(), OperatorError> {
+        let sql = "SELECT count(*) FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let (from, until) = picked.ids;
+        let counts = picked.heaps.iter().map(|heap| {
+            let key = params![heap.cause, code(heap.state), from, until];
+            statement.query_row(key, |row| row.get::<_, i64>(0))
+        });
+        let counts = counts.collect::<rusqlite::Result<Vec<_>>>()?;
+        let mut counts = counts.into_iter();
+        picked.keep(|_| counts.next().and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+        Ok(())
     }
 
     fn condition(&self, filter: &Filter, wanted: &Wanted) -> (String, Vec<Value>) {

@@ -62,6 +62,13 @@ impl View<'_> {
         Ok(picked.has(id, row.get(0)?, state(row.get(1)?)))
     }
 
+    /// Whether the item's first letter has the words, if there are any to have.
+    fn has_words(&self, picked: &Picked, id: i64) -> rusqlite::Result<bool> {
+        let Some(words) = &picked.wanted.text else { return Ok(true) };
+        let sql = "SELECT 1 FROM search WHERE search MATCH ?1 AND rowid = ?2";
+        self.connection.prepare_cached(sql)?.exists(params![words, id])
+    }
+
     /// A page of the items of a key: few, so they are read at once.
     pub(super) fn ids_of_key(
         &self,
@@ -78,7 +85,7 @@ impl View<'_> {
         let found = statement.query_map(params![key_prefix(&key), &key[..], from, until], |row| row.get(0))?;
         let mut ids = Vec::new();
         for id in found.collect::<rusqlite::Result<Vec<i64>>>()? {
-            if self.is_picked(picked, id)? {
+            if self.is_picked(picked, id)? && self.has_words(picked, id)? {
                 ids.push(id);
             }
         }
