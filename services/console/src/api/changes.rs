@@ -71,7 +71,10 @@ impl Wanted {
         let reason = self.reason.map(|reason| reason.trim().to_owned()).filter(|reason| !reason.is_empty());
         let missing = || Failure::bad_request("`reason` is missing: say why.");
         let order = match self.order {
-            OrderName::Replay => Order::Replay { forced: self.forced, edited: self.event.map(|event| event.to_string()) },
+            OrderName::Replay if self.forced && reason.is_none() => return Err(missing()),
+            OrderName::Replay => {
+                Order::Replay { forced: self.forced, edited: self.event.map(|event| event.to_string()), reason }
+            }
             OrderName::Discard => Order::Discard { reason: reason.ok_or_else(missing)? },
             OrderName::Reopen => Order::Reopen { reason: reason.ok_or_else(missing)? },
         };

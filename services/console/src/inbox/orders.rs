@@ -24,6 +24,8 @@ pub enum Order {
         forced: bool,
         /// With this event instead of the original one, as JSON; of one item only.
         edited: Option<String>,
+        /// Why; needed where it is forced.
+        reason: Option<String>,
     },
     /// Nothing is to be done.
     Discard {
@@ -71,12 +73,31 @@ pub struct Plan {
     pub reason: Option<String>,
     /// What was found, by class and target.
     pub parts: Vec<PlanPart>,
-    /// A few of its items: short name and id.
-    pub examples: Vec<(String, String)>,
+    /// How many have a key that another item is done with: workers skip them, unless the replay is forced.
+    pub keys_done: u64,
+    /// How many will soon be gone from the dead-letter topic.
+    pub expiring: u64,
+    /// How many died longer ago than marks are remembered: whether a duplicate was done since, nobody knows.
+    pub older_than_marks: u64,
+    /// For how long marks are remembered, as the configuration says it.
+    pub marks_kept: String,
+    /// The first items that are in trouble.
+    pub troubles: Vec<Trouble>,
     /// Items that fit the selection and are left out, with why and how many.
     pub left_out: Vec<(String, u64)>,
     /// The run that carries it out, once there is one.
     pub run: Option<String>,
+}
+
+/// An item that a replay would not help.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trouble {
+    /// Its short name.
+    pub item: String,
+    /// `undecodable`, `unfit`, `unread` or `gone`.
+    pub trouble: String,
+    /// Why.
+    pub reason: String,
 }
 
 /// What a dry run found out about the items of one class.
@@ -88,16 +109,16 @@ pub struct PlanPart {
     pub target: String,
     /// How many they are.
     pub items: u64,
-    /// How many can't be read with the schema that handlers expect today.
+    /// How many do not decode.
     pub undecodable: u64,
-    /// What the decoder says of the first of them.
-    pub decode_error: Option<String>,
-    /// How many have a key that is done, so that a worker skips them.
-    pub done: u64,
-    /// How many will soon be gone from the dead-letter topic.
-    pub expiring: u64,
-    /// How many are older than marks are kept: nothing says whether their keys were done since.
-    pub older_than_marks: u64,
+    /// How many do not fit the schema that is the latest of their source today.
+    pub unfit: u64,
+    /// How many could not be looked at for want of their schema.
+    pub unread: u64,
+    /// How many are gone from the dead-letter topic.
+    pub gone: u64,
+    /// The configuration has no such class any more.
+    pub unknown: bool,
 }
 
 /// How a replay climbs: `first` items, then `factor` times as many each step, while less than `failures` of a step fail again.

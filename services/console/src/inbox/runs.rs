@@ -23,7 +23,9 @@ pub struct Run {
     pub forced: bool,
     /// How many items were selected.
     pub total: u64,
-    /// For how many of them the order does not count, because something else came first.
+    /// For how many of them the order counts.
+    pub accepted: u64,
+    /// For how many it does not, because something else came first.
     pub refused: u64,
     /// How many records a second at most.
     pub rate: Option<f64>,
@@ -37,18 +39,14 @@ pub struct Run {
     pub changed_by: String,
     /// In milliseconds since the epoch.
     pub changed_at: i64,
-    /// How many records were sent.
-    pub published: u64,
-    /// How many of its items are done.
-    pub resolved: u64,
-    /// How many were done before, or by another job.
-    pub already_done: u64,
+    /// How many of its replays passed: done, or done before.
+    pub passed: u64,
     /// How many were dead-lettered again.
     pub failed: u64,
-    /// How many were given up.
-    pub withdrawn: u64,
-    /// How many wait for another attempt.
-    pub waiting: u64,
+    /// How many have no outcome yet.
+    pub pending: u64,
+    /// How many of those are sent and their outcome is to come; none: another process sees to the run.
+    pub under_way: Option<u64>,
     /// The steps of its ramp so far; the last one is under way.
     pub steps: Vec<Step>,
 }
@@ -92,9 +90,14 @@ pub struct Step {
 }
 
 impl Run {
+    /// How many replays were given up. Of another order, for how many items it counts.
+    pub fn settled(&self) -> u64 {
+        self.accepted.saturating_sub(self.passed + self.failed + self.pending)
+    }
+
     /// How many items have an end.
     pub fn ended(&self) -> u64 {
-        self.resolved + self.already_done + self.failed + self.withdrawn + self.refused
+        (self.passed + self.failed + self.refused + self.settled()).min(self.total)
     }
 
     /// Whether nothing more will happen, unless an operator resumes it.

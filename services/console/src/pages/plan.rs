@@ -9,7 +9,7 @@ use crate::Console;
 use crate::failure::{Answer, Failure};
 use crate::fields::{Fields, Form};
 use crate::gate::Asker;
-use crate::inbox::{Begin, Order, Plan, PlanPart, Ramp, Selection};
+use crate::inbox::{Begin, Order, Plan, PlanPart, Ramp, Selection, Trouble};
 use crate::now;
 
 use super::format::{count, number, since};
@@ -25,7 +25,14 @@ pub(crate) fn order(fields: &Fields) -> Result<(Order, Selection), Failure> {
         fields.get("reason").map(str::to_owned).ok_or_else(missing)
     };
     let order = match fields.get("order") {
-        Some("replay") => Order::Replay { forced: fields.is_set("forced"), edited: fields.raw("event").map(str::to_owned) },
+        Some("replay") => Order::Replay {
+            forced: fields.is_set("forced"),
+            edited: fields.raw("event").map(str::to_owned),
+            reason: match fields.is_set("forced") {
+                true => Some(reason("force a replay")?),
+                false => fields.get("reason").map(str::to_owned),
+            },
+        },
         Some("discard") => Order::Discard { reason: reason("discard")? },
         Some("reopen") => Order::Reopen { reason: reason("reopen")? },
         _ => return Err(Failure::bad_request("`order` must be replay, discard or reopen.")),
@@ -78,7 +85,6 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(id):
         (head(&plan, at))
         (left_out(&plan))
         (report(&plan))
-        (examples(&plan))
         @if plan.total == 0 { p.note { "There is nothing to do: no item of the selection allows it." } }
         @else if asker.may_act() { (confirm(&asker, &plan)) }
         @else { p.hint { "You are a reader: an operator has to confirm this." } }
@@ -144,20 +150,20 @@ fn report(plan: &Plan) -> Markup {
                 table.rows {
                     thead { tr {
                         th scope="col" { "Class" } th scope="col" { "Goes to" } th.num scope="col" { "Items" }
-                        th.num scope="col" { "Unreadable" } th.num scope="col" { "Done already" }
-                        th.num scope="col" { "Expiring soon" } th.num scope="col" { "Older than marks" }
+                        th.num scope="col" { "Don’t decode" } th.num scope="col" { "Don’t fit today" }
+                        th.num scope="col" { "Not looked at" } th.num scope="col" { "Gone" }
                     } }
                     tbody { @for part in &plan.parts { (part_row(part)) } }
                 }
             }
-            @for part in &plan.parts {
-                @if let Some(error) = &part.decode_error { p.note { (part.class) ": " (error) } }
+            ul.findings {
+                (finding(plan.keys_done, "has a key that is done already", "have keys that are done already", "Workers skip them."))
+                (finding(plan.expiring, "will soon be gone from the dead-letter topic", "will soon be gone from the dead-letter topic", "It is now or never."))
+                (finding(plan.older_than_marks, "is older than marks are kept", "are older than marks are kept",
+                    &format!("Marks are kept for {}. What was done meanwhile, only handlers know, by the idempotency key.", plan.marks_kept)))
+                @if plan.keys_done + plan.expiring + plan.older_than_marks == 0 { li.fine-one { "No key is done already, nothing expires soon, and all are young enough for their duplicates to be known." } }
             }
-            ul.hint {
-                li { strong { "Unreadable" } ": today's schema of the class does not read them. They would fail again." }
-                li { strong { "Done already" } ": their keys are done, so workers skip them." }
-                li { strong { "Older than marks" } ": nothing remembers whether they were done. Handlers must know by the idempotency key." }
-            }
+            (troubles(plan))
         }
     }
 }
@@ -166,23 +172,33 @@ fn part_row(part: &PlanPart) -> Markup {
     let figure = |label: &str, value: u64| html! { td.num.bad[value > 0] data-label=(label) { (number(value)) } };
     html! {
         tr {
-            th scope="row" { (if part.class == "-" { "no class" } else { part.class.as_str() }) }
+            th scope="row" { (if part.class == "-" { "no class" } else { part.class.as_str() }) @if part.unknown { " " span.state.failed { "Not configured" } } }
             td data-label="Goes to" { code { (part.target) } }
             td.num data-label="Items" { (number(part.items)) }
-            (figure("Unreadable", part.undecodable))
-            td.num data-label="Done already" { (number(part.done)) }
-            (figure("Expiring soon", part.expiring))
-            (figure("Older than marks", part.older_than_marks))
+            (figure("Don’t decode", part.undecodable))
+            (figure("Don’t fit today", part.unfit))
+            (figure("Not looked at", part.unread))
+            (figure("Gone", part.gone))
         }
     }
 }
 
-fn examples(plan: &Plan) -> Markup {
+fn finding(many: u64, one: &str, more: &str, then: &str) -> Markup {
     html! {
-        @if !plan.examples.is_empty() {
+        @if many > 0 { li.warn { strong.num { (number(many)) } " " (if many == 1 { one } else { more }) ". " (then) } }
+    }
+}
+
+fn troubles(plan: &Plan) -> Markup {
+    html! {
+        @if !plan.troubles.is_empty() {
             details {
-                summary { "Some of the items" }
-                ul.plainly { @for (item, id) in &plan.examples { li { a href={ "/items/" (item) } { code { (id) } } } } }
+                summary { "The first that a replay would not help" }
+                ul.plainly {
+                    @for Trouble { item, trouble, reason } in &plan.troubles {
+                        li { a href={ "/items/" (item) } { code { (item) } } " " span.tag { (trouble) } " " (reason) }
+                    }
+                }
             }
         }
     }

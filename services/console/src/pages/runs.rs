@@ -97,12 +97,15 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             (bar(run))
             @if let Some(why) = &run.why { p.note { (why) } }
             dl.tiles.small {
-                (tile("Sent", run.published, "none"))
-                (tile("Resolved", run.resolved, "done"))
-                (tile("Already done", run.already_done, "done"))
-                (tile("Failed again", run.failed, "failed"))
-                (tile("Wait for another attempt", run.waiting, "moving"))
-                (tile("Did not count", run.refused + run.withdrawn, "away"))
+                @if run.order == "replay" {
+                    (tile("Passed", run.passed, "done"))
+                    (tile("Failed again", run.failed, "failed"))
+                    (tile("Under way", run.under_way.unwrap_or(run.pending), "moving"))
+                    (tile("Given up", run.settled(), "away"))
+                } @else {
+                    (tile("Done", run.settled(), "done"))
+                }
+                (tile("Did not count", run.refused, "away"))
             }
             @if !run.steps.is_empty() { (steps(run)) }
             (steering(run, asker))
@@ -120,11 +123,14 @@ fn tile(name: &str, value: u64, class: &str) -> Markup {
 }
 
 fn bar(run: &Run) -> Markup {
+    let is_replay = run.order == "replay";
+    let done = if is_replay { run.passed } else { run.settled() };
+    let away = if is_replay { run.refused + run.settled() } else { run.refused };
     let parts = [
-        ("done", "done", run.resolved + run.already_done),
+        ("done", "done", done),
         ("failed", "failed again", run.failed),
-        ("away", "did not count", run.refused + run.withdrawn),
-        ("moving", "under way", run.published.saturating_sub(run.resolved + run.already_done + run.failed + run.withdrawn)),
+        ("away", "did not count", away),
+        ("moving", "under way", run.under_way.unwrap_or(0)),
     ];
     meter(&parts, run.total)
 }
