@@ -1,6 +1,7 @@
 //! The binary `tidegate`: one thin file a subcommand, each calling a crate below.
 
 mod config;
+mod console;
 mod dlq;
 mod job;
 mod produce;
@@ -38,6 +39,7 @@ Examples:
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
   tidegate retry                                 hand waiting jobs on when they are due
+  tidegate console                               the same as a web page, at http://127.0.0.1:9680
   tidegate dlq groups                            what could not be done, and why
   tidegate dlq replay --group FINGERPRINT        what running it again would do
 
@@ -64,6 +66,8 @@ enum Command {
     /// Find one job
     #[command(subcommand)]
     Job(job::Job),
+    /// The inbox as a web page, with an API
+    Console(console::Console),
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -93,6 +97,7 @@ fn run(cli: Cli) -> Answer {
         Command::Produce(args) => produce::run(&config, &args),
         Command::Dlq(command) => dlq::run(config, &command),
         Command::Job(command) => job::run(config, &command),
+        Command::Console(args) => console::run(config, &args),
         Command::Config(command) => config::run(&config, &command),
     }
 }
@@ -113,6 +118,9 @@ fn code_of(error: &anyhow::Error) -> Code {
         return error.exit_code();
     }
     if let Some(error) = error.downcast_ref::<tidegate_operator::OperatorError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_console::ConsoleError>() {
         return error.exit_code();
     }
     let connect = match error.downcast_ref::<TopicError>() {

@@ -9,6 +9,7 @@
 mod access;
 mod api;
 mod assets;
+pub mod connected;
 mod failure;
 mod fields;
 pub mod figures;
@@ -27,6 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_bootstrap::config::Console as Settings;
 use tokio::sync::Semaphore;
 
+pub use connected::run;
 pub use access::{NewToken, NoRandomness, NotForEverybody, may_listen};
 pub use routes::{Access as RouteAccess, Route};
 pub use server::{ConsoleError, Server};

@@ -4,7 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate_bootstrap::shutdown::SignalError;
+use tidegate_bootstrap::telemetry::TelemetryError;
 use tidegate_bootstrap::{ExitCode, Shutdown};
+use tidegate_kafka::ConnectError;
+use tidegate_operator::OperatorError;
 use tokio::net::TcpListener;
 
 use crate::access::{NotForEverybody, NoRandomness, may_listen};
@@ -31,6 +35,24 @@ pub enum ConsoleError {
         #[source]
         source: io::Error,
     },
+    /// The inbox can't be opened.
+    #[error(transparent)]
+    Operator(#[from] OperatorError),
+    /// Kafka refuses the client.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// Logs can't be set up.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
+    /// Signals can't be heard.
+    #[error(transparent)]
+    Signals(#[from] SignalError),
+    /// No client for the services' metrics can be made.
+    #[error("services can't be asked for their metrics: {0}; empty console.scrape to do without")]
+    Scrape(#[from] reqwest::Error),
+    /// A thread ended by itself.
+    #[error("the console broke at its start: {0}; start it again")]
+    Broken(String),
     /// Serving failed.
     #[error("the console can't go on: {0}; start it again")]
     Serve(#[source] io::Error),
@@ -41,7 +63,9 @@ impl ConsoleError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotForEverybody(_) | Self::Bind { .. } => ExitCode::Usage,
-            Self::NoRandomness(_) | Self::Serve(_) => ExitCode::Failed,
+            Self::Operator(error) => error.exit_code(),
+            Self::Connect(error) if error.is_misconfiguration() => ExitCode::Usage,
+            _ => ExitCode::Failed,
         }
     }
 }

@@ -10,6 +10,7 @@ mod clock;
 pub mod consumer;
 mod context;
 mod fatal;
+mod lag;
 pub mod log_reader;
 mod look;
 mod lost_place;
@@ -25,6 +26,7 @@ pub mod topics;
 
 pub use clock::SystemClock;
 pub use fatal::Fatal;
+pub use lag::GroupLag;
 pub use log_reader::{LogReader, ReadError};
 pub use publisher::Publisher;
 pub use refusal::Refusal;

@@ -251,8 +251,10 @@ pub struct Overview {
     pub trend: Vec<TrendStep>,
     /// How many groups have items that wait for a decision.
     pub open_groups: usize,
-    /// Letters in the dead-letter topic that are not in the index yet.
+    /// Records of the dead-letter topic and the journal that are not in the index yet.
     pub behind: u64,
+    /// Why the index is not brought up to date; none: it is.
+    pub problem: Option<String>,
 }
 
 /// A class at a glance.

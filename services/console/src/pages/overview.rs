@@ -54,6 +54,7 @@ fn headline(overview: &Overview, at: i64) -> Markup {
                     "."
                 }
             }
+            @if let Some(problem) = &overview.problem { p.note { "What is shown gets old: " (problem) } }
             @if overview.behind > 0 {
                 p.note { "The index is " span.num { (number(overview.behind)) } " records behind the dead-letter topic: figures still grow." }
             }
