@@ -50,7 +50,9 @@ impl Watch {
             let run = pages::runs::find(&self.console, self.id.clone()).await.ok()?;
             if self.sent.as_ref() != Some(&run) {
                 self.rests = run.rests();
-                let event = Event::default().event("progress").data(pages::progress(&run, &self.asker).into_string());
+                // In an event's data, a carriage return would end the line.
+                let markup = pages::progress(&run, &self.asker).into_string().replace('\r', " ");
+                let event = Event::default().event("progress").data(markup);
                 self.sent = Some(run);
                 return Some((Ok(event), self));
             }

@@ -156,8 +156,11 @@ impl Access {
         let same = |user: &tidegate_bootstrap::config::User| {
             user.token_hash.is_some_and(|known| blake3::Hash::from(*known.as_bytes()) == hash)
         };
-        let found = self.settings.users.iter().filter(|(_, user)| same(user)).last();
-        found.map(|(name, user)| Visitor { name: name.to_string(), role: user.role, how: How::Token })
+        let mut found = None;
+        for (name, _) in self.settings.users.iter().filter(|(_, user)| same(user)) {
+            found = Some(name.as_str());
+        }
+        self.user(found?, How::Token)
     }
 
     fn by_proxy(&self, headers: &HeaderMap, transport: &Transport) -> Option<Identity> {

@@ -44,8 +44,8 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
                 @if may_replay {
                     button.primary type="submit" name="order" value="replay" { @if is_done { "Run it again although it is done…" } @else { "Replay…" } }
                 }
-                @if may_discard || may_reopen {
-                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder="Reason, to discard or reopen" autocomplete="off"; }
+                @if may_discard || may_reopen || is_done {
+                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder=(reason_for(may_discard, is_done)) autocomplete="off"; }
                 }
                 @if may_discard { button.plain type="submit" name="order" value="discard" { "Discard…" } }
                 @if may_reopen { button.plain type="submit" name="order" value="reopen" { "Reopen…" } }
@@ -55,6 +55,14 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
             }
             p.hint { "Nothing happens yet: the next page shows what would, and asks." }
         }
+    }
+}
+
+fn reason_for(may_discard: bool, is_done: bool) -> &'static str {
+    match (may_discard, is_done) {
+        (_, true) => "Why it has to run again",
+        (true, false) => "Reason, to discard or reopen",
+        (false, false) => "Reason, to reopen",
     }
 }
 
