@@ -43,7 +43,7 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     info!(warmed, of = subjects.len(), "schemas known at start");
     foresee::fields(config, &registry).await?;
     let routes = Arc::new(Routes::compile(config)?);
-    let publisher = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    let publisher = Arc::new(Publisher::in_order(&process.kafka, process.fatal.clone())?);
     let mut topics: Vec<String> = config.sources.keys().map(|topic| topic.as_str().to_owned()).collect();
     topics.push(names.reingest().as_str().to_owned());
     let member = Member {
