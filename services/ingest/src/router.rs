@@ -14,6 +14,7 @@ use tidegate_domain::routing::{self, Event, Routing};
 use tidegate_domain::{
     Attempt, Failure, FieldValue, Hop, IdempotencyKey, JobHeader, Lane, Offset, Partition, Round, UnixMillis,
 };
+use tidegate_pipeline::dead_letter::Returned;
 use tidegate_pipeline::forward::{EventRouter, PlannedJob, Routed};
 use tidegate_pipeline::{Record, TopicPartition, events};
 
@@ -191,7 +192,9 @@ impl EventRouter for Router {
             partition: partition.partition,
             offset: record.offset(),
         };
-        let origin = if partition.topic == self.routes.reingest { replayed(record) } else { Some(read) };
+        let is_reingest = partition.topic == self.routes.reingest;
+        let returned = is_reingest.then(|| Returned::read(record)).flatten();
+        let origin = if is_reingest { returned.as_ref().map(Origin::of) } else { Some(read) };
         let routed = match origin {
             Some(origin) => self.decide(origin, record, now, jobs),
             None => dead("no-origin", "the record does not name the source that it came from".to_owned()),
@@ -201,14 +204,12 @@ impl EventRouter for Router {
     }
 }
 
-/// What ingest dead-lettered names its source in the headers of the dead letter.
-fn replayed(record: &Record) -> Option<Origin<'_>> {
-    let text = |name: &str| record.header(name).and_then(|value| std::str::from_utf8(value).ok());
-    Some(Origin {
-        topic: text("__connect.errors.topic")?,
-        partition: Partition(text("__connect.errors.partition")?.parse().ok()?),
-        offset: Offset(text("__connect.errors.offset")?.parse().ok()?),
-    })
+impl<'a> Origin<'a> {
+    /// What ingest dead-lettered names its source when it comes back.
+    fn of(returned: &'a Returned) -> Self {
+        let item = &returned.item;
+        Self { topic: item.topic.as_str(), partition: item.partition, offset: item.offset }
+    }
 }
 
 fn frame(record: &Record) -> Result<wire::Framed<'_>, Failure> {

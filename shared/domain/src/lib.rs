@@ -6,12 +6,13 @@
 //! Reading order: [`position`] (what Kafka counts), [`watermark`] (what may be committed), [`job`] (the envelope that
 //! travels in the `job` header), [`key`] (when two events are the same job), [`mark`] (run it, or is it done already?),
 //! [`failure`] and [`ladder`] (what failed; again when?), [`flood`] (does anything work at all?), [`routing`] (which jobs is this
-//! event?), [`due_queue`] (what is due next?).
+//! event?), [`due_queue`] (what is due next?), [`inbox`] (what operators ordered, and what came of it).
 #![deny(missing_docs)]
 
 pub mod due_queue;
 pub mod failure;
 pub mod flood;
+pub mod inbox;
 pub mod job;
 pub mod key;
 pub mod ladder;

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use tidegate_domain::inbox::{ItemId, REPLAY_HEADER, ReplayHeader};
 use tidegate_domain::job::{JOB_HEADER, SOURCE_JOB_HEADER};
-use tidegate_domain::{Failure, JobHeader, Topic, UnixMillis};
+use tidegate_domain::{Failure, JobHeader, Offset, Partition, Round, Topic, UnixMillis};
 use tracing::{error, warn};
 
 use crate::events;
@@ -36,7 +37,14 @@ pub const FIRST_ERROR_BUDGET: usize = 512;
 /// The header of the time of death: a record that has it was dead-lettered before.
 const DEAD_AT: &str = "job-dead-at";
 
-const OURS: [&str; 19] = [
+/// The headers of the place in the source topic.
+const ORIGIN_TOPIC: &str = "__connect.errors.topic";
+const ORIGIN_PARTITION: &str = "__connect.errors.partition";
+const ORIGIN_OFFSET: &str = "__connect.errors.offset";
+/// The header of the round, where it is not 0 or the record is a job.
+pub const ROUND: &str = "job-round";
+
+const OURS: [&str; 20] = [
     ERROR_KIND,
     ERROR_CODE,
     ERROR_FINGERPRINT,
@@ -46,14 +54,15 @@ const OURS: [&str; 19] = [
     "job-tier",
     "job-id",
     "job-key",
-    "job-round",
+    ROUND,
     "job-hop",
     "job-attempt",
     "job-first-seen",
     DEAD_AT,
-    "__connect.errors.topic",
-    "__connect.errors.partition",
-    "__connect.errors.offset",
+    REPLAY_HEADER,
+    ORIGIN_TOPIC,
+    ORIGIN_PARTITION,
+    ORIGIN_OFFSET,
     "__connect.errors.exception.class.name",
     "__connect.errors.exception.message",
 ];
@@ -67,6 +76,32 @@ pub struct Dying<'a> {
     pub partition: &'a TopicPartition,
     /// What its job header says, where it is a job.
     pub job: Option<&'a JobHeader<'a>>,
+    /// Where it came from, where an operator sent it to ingest again.
+    pub returned: Option<&'a Returned>,
+}
+
+/// A dead letter of ingest that an operator sent to it again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// The event's place in its source topic.
+    pub item: ItemId,
+    /// The round, where the record says that it is one of the inbox's replays.
+    pub round: Option<Round>,
+}
+
+impl Returned {
+    /// What a record of the reingest topic says of itself; none where it does not name its source.
+    pub fn read(record: &Record) -> Option<Self> {
+        if let Some(Ok(ReplayHeader { item, round })) = record.header(REPLAY_HEADER).map(ReplayHeader::parse)
+        {
+            return Some(Self { item, round: Some(round) });
+        }
+        let text = |name: &str| record.header(name).and_then(|value| std::str::from_utf8(value).ok());
+        let topic = Topic::new(text(ORIGIN_TOPIC)?);
+        let (partition, offset) = (text(ORIGIN_PARTITION)?.parse().ok()?, text(ORIGIN_OFFSET)?.parse().ok()?);
+        let item = ItemId::of_event(topic, Partition(partition), Offset(offset));
+        Some(Self { item, round: None })
+    }
 }
 
 /// The way of a record to the DLQ: whole; where it is too large, without the source's headers; and where it still is, as a stub
@@ -171,16 +206,24 @@ struct DeadLetterHeaders {
 impl DeadLetterHeaders {
     fn new(dead: &Dying<'_>, failure: &Failure, now: UnixMillis) -> Self {
         let mut headers = Self::default();
-        let (topic, partition, offset) = match &dead.job {
-            Some(job) => {
+        let (topic, partition, offset) = match (&dead.job, dead.returned) {
+            (Some(job), _) => {
                 headers.tell_job(job);
                 (job.topic.to_owned(), job.partition, job.offset)
             }
-            None => (dead.partition.topic.to_string(), dead.partition.partition, dead.record.offset()),
+            (None, Some(Returned { item, round })) => {
+                if let Some(round) = round {
+                    headers.push(ROUND, round.0.to_string());
+                }
+                (item.topic.to_string(), item.partition, item.offset)
+            }
+            (None, None) => {
+                (dead.partition.topic.to_string(), dead.partition.partition, dead.record.offset())
+            }
         };
-        headers.push("__connect.errors.topic", topic);
-        headers.push("__connect.errors.partition", partition.to_string());
-        headers.push("__connect.errors.offset", offset.to_string());
+        headers.push(ORIGIN_TOPIC, topic);
+        headers.push(ORIGIN_PARTITION, partition.to_string());
+        headers.push(ORIGIN_OFFSET, offset.to_string());
         headers.push("__connect.errors.exception.class.name", format!("{}/{}", failure.kind, failure.code));
         headers.push("__connect.errors.exception.message", cut(&failure.message, MESSAGE_BUDGET));
         headers.push(ERROR_KIND, failure.kind.as_str().to_owned());
@@ -213,7 +256,7 @@ impl DeadLetterHeaders {
         self.push("job-tier", job.tier.to_owned());
         self.push("job-id", job.job_id());
         self.push("job-key", job.key.to_string());
-        self.push("job-round", job.round.0.to_string());
+        self.push(ROUND, job.round.0.to_string());
         self.push("job-hop", job.hop.0.to_string());
         self.push("job-attempt", job.attempt.0.to_string());
         self.push("job-first-seen", job.first_seen.to_string());

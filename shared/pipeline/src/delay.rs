@@ -10,18 +10,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_domain::due_queue::DueQueue;
+use tidegate_domain::inbox::{Answer, ItemId, Outcome};
 use tidegate_domain::job::{JOB_HEADER, JobHeaderError};
 use tidegate_domain::ladder::Hold;
-use tidegate_domain::{Failure, Hop, JobHeader, Ladder, Topic, UnixMillis};
+use tidegate_domain::{Failure, Hop, JobHeader, Ladder, Round, Topic, UnixMillis};
 use tokio::time::Instant;
 
 use crate::dead_letter::{DeadLetter, Dying, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
+use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
+use crate::reports::{Journal, Reports};
 use crate::stage::{Desk, Slot, Stage};
 
 use heap::Share;
@@ -56,6 +59,8 @@ struct DelayPartition {
     /// Popped when due and not acknowledged.
     on_their_way: usize,
     publish_failures: usize,
+    /// An outcome of a replayed record was refused by the journal, and not taken since.
+    journal_refuses: bool,
     draining: bool,
 }
 
@@ -76,6 +81,7 @@ pub struct DelayStage {
     publisher: Arc<dyn RecordPublisher>,
     partitions: BTreeMap<Slot, DelayPartition>,
     held: Keyed<Held>,
+    reports: Reports,
     deliveries: Arc<Inbox<Delivery>>,
     acknowledged: Vec<Delivery>,
     /// Waits are measured from here on the monotonic clock: a jump of the wall clock moves no wait that has begun.
@@ -103,6 +109,7 @@ impl DelayStage {
     /// A stage of the shard that `wake` wakes.
     pub fn new(settings: DelaySettings, publisher: Arc<dyn RecordPublisher>, wake: &Wake) -> Self {
         Self {
+            reports: Reports::new(publisher.clone(), settings.names.dlq_journal(), wake),
             settings,
             publisher,
             partitions: BTreeMap::new(),
@@ -229,7 +236,8 @@ impl DelayStage {
     ) -> Result<(), PublishError> {
         let Some(partition) = self.partitions.get(&held.slot) else { return Ok(()) };
         let job = job_header(&held.record).ok();
-        let dying = Dying { record: &held.record, partition: &partition.at, job: job.as_ref() };
+        let dying =
+            Dying { record: &held.record, partition: &partition.at, job: job.as_ref(), returned: None };
         let dlq = self.settings.names.dlq();
         dead.publish((&*self.publisher, &dlq), &dying, now, key.ticket(), &self.deliveries)
     }
@@ -289,17 +297,30 @@ impl DelayStage {
         self.acknowledged = acknowledged;
     }
 
+    fn hear_journal(&mut self, desk: &mut Desk) {
+        self.reports.turn(desk);
+        for (slot, journal) in self.reports.changes() {
+            let Some(partition) = self.partitions.get_mut(&slot) else { continue };
+            partition.journal_refuses = journal == Journal::Refuses;
+            partition.trouble_over(slot, desk);
+        }
+    }
+
     fn handed_on(&mut self, key: Key, desk: &mut Desk) {
         let Some(Held { slot, record, then, failed_before }) = self.held.remove(key) else { return };
-        desk.settle(slot, record.offset(), record.size());
+        match self.settings.outcome(&record, &then, desk.wall) {
+            Some(outcome) => {
+                let settles = Some((record.offset(), record.size()));
+                self.reports.report(slot, settles, outcome, desk);
+            }
+            None => desk.settle(slot, record.offset(), record.size()),
+        }
         let Some(partition) = self.partitions.get_mut(&slot) else { return };
         partition.on_their_way -= 1;
         partition.share.free(record.size());
         if failed_before {
             partition.publish_failures -= 1;
-            if partition.publish_failures == 0 {
-                desk.trouble_over(slot);
-            }
+            partition.trouble_over(slot, desk);
         }
         match then {
             Then::Run(due) => {
@@ -309,13 +330,36 @@ impl DelayStage {
             Then::Hop(_) => self.to_delay.increment(1),
             Then::Dead(dead) => {
                 let job = job_header(&record).ok();
-                dead.note(&Dying { record: &record, partition: &partition.at, job: job.as_ref() });
+                dead.note(&Dying {
+                    record: &record,
+                    partition: &partition.at,
+                    job: job.as_ref(),
+                    returned: None,
+                });
             }
         }
     }
 }
 
+impl DelayPartition {
+    /// What held the partition up is over, if nothing else does.
+    fn trouble_over(&self, slot: Slot, desk: &mut Desk) {
+        if self.publish_failures == 0 && !self.journal_refuses {
+            desk.trouble_over(slot);
+        }
+    }
+}
+
 impl DelaySettings {
+    /// What operators are told of a replayed job that ended here: else they would wait for its outcome.
+    fn outcome(&self, record: &Record, then: &Then, at: UnixMillis) -> Option<OutcomeEntry> {
+        let Then::Dead(dead) = then else { return None };
+        let header = job_header(record).ok().filter(|header| header.round > Round(0))?;
+        let outcome = Outcome { round: header.round, answer: Answer::FailedAgain };
+        let entry = OutcomeEntry::new(ItemId::of_job(&header), outcome, at, self.names.retry_group());
+        Some(OutcomeEntry { error: Some(ErrorEntry::of(&dead.failure)), ..entry })
+    }
+
     fn plan(
         &self,
         partition: &DelayPartition,
@@ -348,6 +392,7 @@ impl Stage for DelayStage {
             share: Share::of(&self.settings.heap),
             on_their_way: 0,
             publish_failures: 0,
+            journal_refuses: false,
             draining: false,
         };
         self.partitions.insert(slot, partition);
@@ -373,6 +418,7 @@ impl Stage for DelayStage {
 
     fn turn(&mut self, desk: &mut Desk) {
         self.hear_publisher(desk);
+        self.hear_journal(desk);
         let slots: Vec<Slot> = self.partitions.keys().copied().collect();
         for slot in slots {
             self.release_due(slot, desk);
@@ -387,10 +433,12 @@ impl Stage for DelayStage {
     }
 
     fn is_idle(&self, slot: Slot) -> bool {
-        self.partitions.get(&slot).is_none_or(|partition| partition.on_their_way == 0)
+        let is_idle = |partition: &DelayPartition| partition.on_their_way == 0;
+        self.partitions.get(&slot).is_none_or(is_idle) && self.reports.is_idle(slot)
     }
 
     fn release(&mut self, slot: Slot, _desk: &mut Desk) {
+        self.reports.release(slot);
         self.partitions.remove(&slot);
         self.held.retain(|held| held.slot != slot);
     }

@@ -8,17 +8,21 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
+use tidegate_domain::inbox::{Answer, Outcome, REPLAY_HEADER};
 use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::{Failure, FailureKind, Partition, Topic, UnixMillis};
 use tokio::time::Instant;
+use tracing::warn;
 
-use crate::dead_letter::{DeadLetter, Dying, SmallestForm, source_headers};
+use crate::dead_letter::{DeadLetter, Dying, Returned, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
+use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
+use crate::reports::{Journal, Reports};
 use crate::stage::{Desk, Slot, Stage};
 
 /// Decides what an event is.
@@ -100,6 +104,8 @@ struct Forwarded {
     record: Record,
     /// What it becomes; handed over in order.
     copies: Copies,
+    /// Where it came from, if an operator sent it again.
+    returned: Option<Box<Returned>>,
 }
 
 /// What an acknowledgement belongs to.
@@ -122,6 +128,8 @@ enum HeldUp {
 #[derive(Debug)]
 struct Source {
     at: TopicPartition,
+    /// Its records are dead letters that operators sent again.
+    is_reingest: bool,
     /// Fetched and not routed.
     waiting: VecDeque<Record>,
     /// Routed and not settled, in offset order; settled ones leave lazily.
@@ -135,6 +143,8 @@ struct Source {
     rewind: bool,
     held_until: Option<Instant>,
     held_up: Option<HeldUp>,
+    /// An outcome of a replayed record was refused by the journal, and not taken since.
+    journal_refuses: bool,
     draining: bool,
 }
 
@@ -146,6 +156,7 @@ pub struct ForwardStage<R> {
     sources: BTreeMap<Slot, Source>,
     in_hand: Keyed<Forwarded>,
     on_their_way: Keyed<OnItsWay>,
+    reports: Reports,
     deliveries: Arc<Inbox<Delivery>>,
     acknowledged: Vec<Delivery>,
     /// The jobs of the event that is being routed; empty between two.
@@ -166,6 +177,7 @@ impl<R: EventRouter> ForwardStage<R> {
     pub fn new(router: R, publisher: Arc<dyn RecordPublisher>, names: Names, wake: &Wake) -> Self {
         Self {
             router,
+            reports: Reports::new(publisher.clone(), names.dlq_journal(), wake),
             publisher,
             names,
             sources: BTreeMap::new(),
@@ -224,11 +236,13 @@ impl<R: EventRouter> ForwardStage<R> {
             return false;
         }
         source.goes_on_from(HeldUp::Undecided, slot, desk);
+        let returned = source.returned(&record);
         let Some(copies) = copies(routed, &mut self.planned) else {
-            desk.settle(slot, record.offset(), record.size());
+            let ignored = Some("it is ignored by a rule".to_owned());
+            self.settle(slot, &record, returned.as_deref(), (ignored, None), desk);
             return true;
         };
-        let key = self.in_hand.insert(Forwarded { slot, record, copies });
+        let key = self.in_hand.insert(Forwarded { slot, record, copies, returned });
         source.forwarded.push_back(key);
         self.send(key, desk)
     }
@@ -297,7 +311,8 @@ impl<R: EventRouter> ForwardStage<R> {
             }
             Outgoing::Dead(dead) => {
                 let Some(source) = self.sources.get(&forwarded.slot) else { return Ok(()) };
-                let dying = Dying { record, partition: &source.at, job: None };
+                let returned = forwarded.returned.as_deref();
+                let dying = Dying { record, partition: &source.at, job: None, returned };
                 let dlq = self.names.dlq();
                 dead.publish((&*self.publisher, &dlq), &dying, now, ticket.ticket(), &self.deliveries)
             }
@@ -366,12 +381,16 @@ impl<R: EventRouter> ForwardStage<R> {
             return;
         }
         let Some(forwarded) = self.in_hand.remove(event) else { return };
-        let (slot, record) = (forwarded.slot, &forwarded.record);
-        desk.settle(slot, record.offset(), record.size());
+        let (slot, record, returned) = (forwarded.slot, &forwarded.record, forwarded.returned.as_deref());
+        let dead = forwarded.copies.iter().find_map(|(outgoing, _)| match outgoing {
+            Outgoing::Dead(dead) => Some(&dead.failure),
+            Outgoing::Job(_) => None,
+        });
+        self.settle(slot, record, returned, (None, dead), desk);
         let Some(source) = self.sources.get_mut(&slot) else { return };
         for (outgoing, _) in &forwarded.copies {
             if let Outgoing::Dead(dead) = outgoing {
-                dead.note(&Dying { record, partition: &source.at, job: None });
+                dead.note(&Dying { record, partition: &source.at, job: None, returned });
             }
         }
         while source.forwarded.front().is_some_and(|&first| self.in_hand.get(first).is_none()) {
@@ -399,6 +418,38 @@ impl<R: EventRouter> ForwardStage<R> {
         );
     }
 
+    /// All that the record becomes is acknowledged: it is settled, or what operators wait for is told, which settles it.
+    fn settle(
+        &mut self,
+        slot: Slot,
+        record: &Record,
+        returned: Option<&Returned>,
+        (detail, dead): (Option<String>, Option<&Failure>),
+        desk: &mut Desk,
+    ) {
+        let share = (record.offset(), record.size());
+        let Some((item, round)) = returned.and_then(|r| Some((r.item.clone(), r.round?))) else {
+            return desk.settle(slot, share.0, share.1);
+        };
+        let answer = if dead.is_some() { Answer::FailedAgain } else { Answer::Resolved };
+        let outcome = Outcome { round, answer };
+        let entry = OutcomeEntry {
+            detail,
+            error: dead.map(ErrorEntry::of),
+            ..OutcomeEntry::new(item, outcome, desk.wall, self.names.ingest_group())
+        };
+        self.reports.report(slot, Some(share), entry, desk);
+    }
+
+    fn hear_journal(&mut self, desk: &mut Desk) {
+        self.reports.turn(desk);
+        for (slot, journal) in self.reports.changes() {
+            let Some(source) = self.sources.get_mut(&slot) else { continue };
+            source.journal_refuses = journal == Journal::Refuses;
+            source.trouble_over(slot, desk);
+        }
+    }
+
     /// Forwards anew everything that is not settled, when nothing of the partition is on its way.
     fn rewind(&mut self, slot: Slot, desk: &mut Desk) {
         let Some(source) = self.sources.get_mut(&slot) else { return };
@@ -419,10 +470,26 @@ impl<R: EventRouter> ForwardStage<R> {
 }
 
 impl Source {
+    /// Where the record came from, if an operator sent it again.
+    fn returned(&self, record: &Record) -> Option<Box<Returned>> {
+        let returned = self.is_reingest.then(|| Returned::read(record)).flatten()?;
+        if returned.round.is_none() && record.header(REPLAY_HEADER).is_some() {
+            let (partition, offset) = (&self.at, record.offset());
+            warn!(%partition, %offset, "its replay header can't be read, so no outcome of it can be told");
+        }
+        Some(Box::new(returned))
+    }
+
     /// What held the partition up is over, if it was this.
     fn goes_on_from(&mut self, reason: HeldUp, slot: Slot, desk: &mut Desk) {
         if self.held_up == Some(reason) {
             self.held_up = None;
+            self.trouble_over(slot, desk);
+        }
+    }
+
+    fn trouble_over(&self, slot: Slot, desk: &mut Desk) {
+        if self.held_up.is_none() && !self.journal_refuses {
             desk.trouble_over(slot);
         }
     }
@@ -432,6 +499,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         let source = Source {
             at: partition.clone(),
+            is_reingest: partition.topic == self.names.reingest(),
             waiting: VecDeque::new(),
             forwarded: VecDeque::new(),
             unfinished: VecDeque::new(),
@@ -440,6 +508,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
             rewind: false,
             held_until: None,
             held_up: None,
+            journal_refuses: false,
             draining: false,
         };
         self.sources.insert(slot, source);
@@ -460,6 +529,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
 
     fn turn(&mut self, desk: &mut Desk) {
         self.hear_publisher(desk);
+        self.hear_journal(desk);
         let slots: Vec<Slot> = self.sources.keys().copied().collect();
         for slot in slots {
             self.rewind(slot, desk);
@@ -476,10 +546,12 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     }
 
     fn is_idle(&self, slot: Slot) -> bool {
-        self.sources.get(&slot).is_none_or(|source| source.on_their_way == 0)
+        let is_idle = |source: &Source| source.on_their_way == 0;
+        self.sources.get(&slot).is_none_or(is_idle) && self.reports.is_idle(slot)
     }
 
     fn release(&mut self, slot: Slot, _desk: &mut Desk) {
+        self.reports.release(slot);
         self.sources.remove(&slot);
         self.in_hand.retain(|forwarded| forwarded.slot != slot);
         self.on_their_way.retain(|copy| copy.slot != slot);

@@ -10,7 +10,7 @@
 //! - A result of an older assignment epoch changes nothing.
 //! - A partition without room is not polled; nothing else slows it down.
 //!
-//! Reading order: [`record`], [`ports`], [`shard`], [`stage`], [`jobs`], [`forward`], [`delay`].
+//! Reading order: [`record`], [`ports`], [`shard`], [`stage`], [`jobs`], [`forward`], [`delay`], [`journal`].
 #![deny(missing_docs)]
 
 pub mod changelog;
@@ -22,11 +22,13 @@ pub mod fakes;
 pub mod forward;
 pub mod inbox;
 pub mod jobs;
+pub mod journal;
 pub mod keyed;
 pub mod log_limit;
 pub mod names;
 pub mod ports;
 pub mod record;
+mod reports;
 pub mod shard;
 pub mod stage;
 

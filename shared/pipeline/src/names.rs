@@ -53,6 +53,11 @@ impl Names {
         Topic::new(format!("{}.dlq", self.prefix))
     }
 
+    /// What operators ordered about dead letters, and what came of it.
+    pub fn dlq_journal(&self) -> Topic {
+        Topic::new(format!("{}.dlq-journal", self.prefix))
+    }
+
     /// Where operators send what ingest dead-lettered.
     pub fn reingest(&self) -> Topic {
         Topic::new(format!("{}.reingest", self.prefix))

@@ -60,8 +60,10 @@ impl Finding {
     pub fn is_grave(&self) -> bool {
         match self {
             Self::Missing { .. } | Self::Partitions { .. } | Self::Forgets { .. } => true,
-            Self::Setting { name, .. } => {
+            Self::Setting { topic, name, .. } => {
                 matches!(name.as_str(), "cleanup.policy" | "message.timestamp.type")
+                    // What it forgets, some readers know and others don't.
+                    || (is_journal(topic) && name.starts_with("retention."))
             }
         }
     }
@@ -79,6 +81,11 @@ impl std::fmt::Display for Finding {
                     "source topic `{topic}` is missing: whoever publishes the events must create it, or correct its name in [sources]"
                 )
             }
+            Self::Partitions { topic, has, .. } if has_no_tier(topic) => write!(
+                f,
+                "topic `{topic}` has {has} partitions and must have one, because its order decides what counts: stop the pipeline, \
+                 save what the topic holds, delete it, and let `tidegate topics apply` create it"
+            ),
             Self::Partitions { topic, has, needs } => write!(
                 f,
                 "topic `{topic}` has {has} partitions and the configuration says {needs}: correct `partitions` of its tier; \
@@ -96,6 +103,15 @@ impl std::fmt::Display for Finding {
             ),
         }
     }
+}
+
+/// Whether the topic is one whose single partition nobody configures.
+fn has_no_tier(topic: &str) -> bool {
+    is_journal(topic) || topic.ends_with(".config")
+}
+
+fn is_journal(topic: &str) -> bool {
+    topic.ends_with(".dlq-journal")
 }
 
 /// Compares every topic with the plan, sources included.
@@ -273,6 +289,22 @@ mod tests {
             "{said:?}"
         );
         assert!(said[1].starts_with("topic `tidegate.default.marks` has 12 partitions and"), "{said:?}");
+    }
+
+    #[test]
+    fn a_journal_of_two_partitions_or_that_forgets_is_refused() {
+        let config = config();
+        let specs: Vec<_> =
+            plan::topics(&config).into_iter().filter(|spec| spec.name == "tidegate.dlq-journal").collect();
+        let has = TopicState { partitions: 2, replication: 1, led: true };
+        let found_of_two = differences(&specs, &[(specs[0].name.clone(), has)].into());
+        assert!(found_of_two[0].is_grave());
+        let said = found_of_two[0].to_string();
+        assert!(said.starts_with("topic `tidegate.dlq-journal` has 2 partitions and must have one"), "{said}");
+        for (name, value) in [("retention.ms", "604800000"), ("retention.bytes", "1073741824")] {
+            let found = found("tidegate.dlq-journal", name, value).expect("it is found");
+            assert!(found.is_grave(), "{found}");
+        }
     }
 
     #[test]

@@ -25,16 +25,14 @@ pub fn topics(config: &Config) -> Vec<TopicSpec> {
         }
     }
     let dlq = match config.topics.dlq_retention {
-        Retention::Unlimited => {
-            let mut settings = base(config);
-            settings.insert("retention.ms".to_owned(), "-1".to_owned());
-            settings
-        }
+        Retention::Unlimited => unlimited(config),
         Retention::For(retention) => finite(config, retention),
     };
     // Nothing is looked up by the partition of a dead letter: their count may differ from a tier's.
     specs.push(TopicSpec { keyed: false, ..spec(config, names.dlq().as_str(), most, dlq) });
     specs.push(TopicSpec { keyed: false, ..spec(config, names.reingest().as_str(), most, jobs) });
+    // Which of two orders counts is decided by which comes first: one partition, and nothing of it is ever deleted.
+    specs.push(spec(config, names.dlq_journal().as_str(), 1, journal(config)));
     specs.push(spec(config, names.config().as_str(), 1, compacted()));
     specs
 }
@@ -63,6 +61,19 @@ fn finite(config: &Config, retention: Duration) -> BTreeMap<String, String> {
     let mut settings = base(config);
     settings.insert("retention.ms".to_owned(), retention.as_millis().to_string());
     settings.insert("segment.ms".to_owned(), (retention.as_millis() / 10).max(60_000).to_string());
+    settings
+}
+
+fn unlimited(config: &Config) -> BTreeMap<String, String> {
+    let mut settings = base(config);
+    settings.insert("retention.ms".to_owned(), "-1".to_owned());
+    settings
+}
+
+/// Whoever reads it later must come to the same: nothing may remove an entry.
+fn journal(config: &Config) -> BTreeMap<String, String> {
+    let mut settings = unlimited(config);
+    settings.insert("retention.bytes".to_owned(), "-1".to_owned());
     settings
 }
 
@@ -122,6 +133,20 @@ mod tests {
             assert_eq!(settings("retention.bytes"), Some("-1"));
             assert_eq!(settings("min.insync.replicas"), Some("2"));
         }
+    }
+
+    #[test]
+    fn the_journal_has_one_partition_and_keeps_all_that_it_ever_had() {
+        let config = config("replication = 3\n[tiers.fast]\npartitions = 7\n[topics]\ndlq_retention = \"30d\"\n");
+        let journal = spec_of(&config, "tidegate.dlq-journal");
+        assert_eq!((journal.partitions, journal.keyed, journal.replication), (Some(1), true, Some(3)));
+        let settings = |name: &str| journal.settings.get(name).map(String::as_str);
+        assert_eq!(settings("cleanup.policy"), Some("delete"));
+        assert_eq!(settings("message.timestamp.type"), Some("LogAppendTime"));
+        assert_eq!(settings("retention.ms"), Some("-1"));
+        assert_eq!(settings("retention.bytes"), Some("-1"));
+        assert_eq!(settings("min.insync.replicas"), Some("2"));
+        assert!(settings("max.message.bytes").is_some(), "an edited value may be as large as an event");
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn sources_are_not_our_topics(config: &Config, note: Note<'_>) {
             config.tiers.keys().any(|known| known.as_str() == tier)
                 && (kind == "jobs" || kind == "marks" || kind.starts_with("retry-"))
         });
-        if of_a_tier || ["dlq", "reingest", "config"].contains(&rest) {
+        if of_a_tier || ["dlq", "dlq-journal", "reingest", "config"].contains(&rest) {
             let wrong = "it is a topic of this pipeline itself".to_owned();
             note(format!("sources.\"{source}\""), wrong, "remove it, or give the pipeline another name");
         }

@@ -108,7 +108,7 @@ impl JobStage {
         let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
         let (slot, known) = (in_hand.slot, in_hand.known);
         if let Some(partition) = self.partitions.get_mut(&slot) {
-            partition.mark(entry, known, None);
+            partition.mark(entry, known);
             partition.pending.starts.push(key);
         }
     }

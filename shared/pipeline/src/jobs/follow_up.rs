@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
+use tidegate_domain::inbox::Answer;
+use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::ladder::Wait;
 use tidegate_domain::mark::{KILLED, Mark, Phase};
 use tidegate_domain::{
@@ -11,6 +13,7 @@ use tidegate_domain::{
 };
 
 use super::job::{ClassId, Job, NoJob};
+use super::outcome::Told;
 use super::parked::Taken;
 use super::stage::{JobStage, State, share};
 use crate::dead_letter::{DeadLetter, Dying, FIRST_ERROR, FIRST_ERROR_BUDGET, cut, source_headers};
@@ -35,6 +38,18 @@ enum Copy {
     Dead(DeadLetter),
 }
 
+impl Copy {
+    /// What operators are told of a replayed record when this copy is acknowledged.
+    fn told(&self) -> Told<'_> {
+        match self {
+            Self::Delay(wait, failure) => {
+                Told { error: failure.as_ref(), ..Told::just(Answer::WaitingUntil(wait.due)) }
+            }
+            Self::Dead(dead) => Told { error: Some(&dead.failure), ..Told::just(Answer::FailedAgain) },
+        }
+    }
+}
+
 impl JobStage {
     /// Publishes a copy that runs again at `wait`.
     pub(super) fn schedule(&mut self, key: Key, wait: Wait, failure: Option<Failure>, desk: &mut Desk) {
@@ -56,15 +71,19 @@ impl JobStage {
             _ => Failure::malformed("job-header", error.to_string()),
         };
         let at = partition.at.clone();
+        // What has no class here may have a round all the same.
+        let known = JobHeader::parse(record.header(JOB_HEADER).unwrap_or_default()).ok();
+        let (round, hop, attempt) =
+            known.map_or((Round(0), Hop(0), Attempt(1)), |h| (h.round, h.hop, h.attempt));
         // A lane of its own: nothing follows a record that has no key.
         let job = Job {
             lane: Lane(0),
             key: IdempotencyKey([0; 16]),
             class: NO_CLASS,
             partition: at,
-            round: Round(0),
-            hop: Hop(0),
-            attempt: Attempt(1),
+            round,
+            hop,
+            attempt,
             due: UnixMillis(0),
             first_seen: UnixMillis(0),
             hash: JobHash(0),
@@ -119,7 +138,7 @@ impl JobStage {
         {
             headers.push((FIRST_ERROR.as_bytes(), Some(first.as_bytes())));
         }
-        headers.push((tidegate_domain::job::JOB_HEADER.as_bytes(), Some(text.as_bytes())));
+        headers.push((JOB_HEADER.as_bytes(), Some(text.as_bytes())));
         let topic = self.settings.names.delay(header.tier, wait.rung);
         let record = OutboundRecord {
             topic: &topic,
@@ -136,7 +155,8 @@ impl JobStage {
         let job = &in_hand.job;
         let (round, hop, attempt) = (in_hand.round, in_hand.hop, in_hand.attempt);
         let header = job.header().ok().map(|h| JobHeader { round, hop, attempt, ..h });
-        let dying = Dying { record: &job.record, partition: &job.partition, job: header.as_ref() };
+        let dying =
+            Dying { record: &job.record, partition: &job.partition, job: header.as_ref(), returned: None };
         let dlq = self.settings.names.dlq();
         dead.publish((&*self.ports.publisher, &dlq), &dying, now, key.ticket(), &self.deliveries)
     }
@@ -199,6 +219,7 @@ impl JobStage {
             Copy::Dead(_) => Some(job.step(round, hop, Phase::Dead, n, desk.wall)),
         };
         let failed_before = follow_up.failed_before;
+        let owed = self.owed(key, &follow_up.copy.told(), desk.wall);
         self.count_copy(&follow_up.copy.clone(), &job);
         if let Some(partition) = self.partitions.get_mut(&slot) {
             partition.publishing -= 1;
@@ -206,16 +227,10 @@ impl JobStage {
                 partition.publish_failures -= 1;
                 partition.trouble_over(slot, desk);
             }
-            match step {
-                Some(step) => {
-                    partition.mark(
-                        MarkEntry { key: job.key, mark: Mark::step(step) },
-                        known,
-                        Some(share(&job)),
-                    );
-                }
-                None => partition.pending.settles.push(share(&job)),
+            if let Some(step) = step {
+                partition.mark(MarkEntry { key: job.key, mark: Mark::step(step) }, known);
             }
+            partition.settle_with_batch(share(&job), owed);
         }
         if job.class == NO_CLASS { drop(self.jobs.remove(key)) } else { self.leave(key) }
     }
@@ -233,7 +248,12 @@ impl JobStage {
                     class.metrics.dead.increment(1);
                 }
                 let header = job.header().ok();
-                dead.note(&Dying { record: &job.record, partition: &job.partition, job: header.as_ref() });
+                dead.note(&Dying {
+                    record: &job.record,
+                    partition: &job.partition,
+                    job: header.as_ref(),
+                    returned: None,
+                });
             }
         }
     }

@@ -10,7 +10,8 @@
 //! A class that fails altogether is parked: its jobs stay where they are, one at a time is run as a probe, and the window gets
 //! rid of those that hold more than their share of it.
 //!
-//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `partition` (lanes, overlay, batches), `guard` and
+//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `outcome` (what operators are told of
+//! replays), `partition` (lanes, overlay, batches), `guard` and
 //! `parked`.
 
 mod caution;
@@ -20,6 +21,7 @@ mod follow_up;
 mod guard;
 mod job;
 mod lanes;
+mod outcome;
 mod overlay;
 mod parked;
 mod partition;

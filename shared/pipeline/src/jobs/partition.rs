@@ -10,6 +10,7 @@ use tracing::info;
 
 use super::cut_off::CutOff;
 use super::lanes::Lanes;
+use super::outcome::Owed;
 use super::overlay::Overlay;
 use super::parked::{Parked, Taken};
 use crate::keyed::Key;
@@ -22,13 +23,15 @@ use crate::stage::{Desk, Slot};
 pub(super) struct Batch {
     pub(super) entries: Vec<MarkEntry>,
     pub(super) settles: Vec<(Offset, usize)>,
+    /// Outcomes of replayed records that are true when the marks are acknowledged. Theirs settles the records.
+    pub(super) owed: Vec<Owed>,
     /// Jobs that may be started when the marks are acknowledged.
     pub(super) starts: Vec<Key>,
 }
 
 impl Batch {
     fn is_empty(&self) -> bool {
-        self.entries.is_empty() && self.settles.is_empty()
+        self.entries.is_empty() && self.settles.is_empty() && self.owed.is_empty()
     }
 }
 
@@ -102,6 +105,8 @@ pub(super) struct Partition {
     pub(super) publishing: usize,
     /// Copies that could not be handed over or were not acknowledged: until they are, nothing is handed out.
     pub(super) publish_failures: usize,
+    /// An outcome of a replayed record was refused by the journal, and not taken since.
+    pub(super) journal_refuses: bool,
     pub(super) draining: bool,
     pub(super) closing: Closing,
     /// The owner before us died.
@@ -129,6 +134,7 @@ impl Partition {
             running: 0,
             publishing: 0,
             publish_failures: 0,
+            journal_refuses: false,
             draining: false,
             closing: Closing::NotYet,
             after_death: false,
@@ -163,7 +169,7 @@ impl Partition {
 
     /// What held the partition up is over, if nothing else does.
     pub(super) fn trouble_over(&self, slot: Slot, desk: &mut Desk) {
-        if self.is_healthy() {
+        if self.is_healthy() && !self.journal_refuses {
             desk.trouble_over(slot);
         }
     }
@@ -181,14 +187,21 @@ impl Partition {
         }
     }
 
-    /// Notes a mark, and what its acknowledgement settles.
-    pub(super) fn mark(&mut self, entry: MarkEntry, known: Mark, settles: Option<(Offset, usize)>) {
+    /// Notes a mark.
+    pub(super) fn mark(&mut self, entry: MarkEntry, known: Mark) {
         self.overlay.lay(&entry, known);
         if self.pending.entries.len() >= self.most {
             self.full.push_back(std::mem::take(&mut self.pending));
         }
         self.pending.entries.push(entry);
-        self.pending.settles.extend(settles);
+    }
+
+    /// The acknowledgement of all marks so far settles this record, or makes the outcome true whose own does.
+    pub(super) fn settle_with_batch(&mut self, share: (Offset, usize), owed: Option<Owed>) {
+        match owed {
+            None => self.pending.settles.push(share),
+            Some(owed) => self.pending.owed.push(owed),
+        }
     }
 
     /// Whether a mark of `key` is on its way: what is concluded from it must not be settled before it is acknowledged.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::task::noop_waker_ref;
+use tidegate_domain::inbox::Answer;
 use tidegate_domain::ladder::{LastStraw, Limits, Next};
 use tidegate_domain::mark::{Mark, Phase, Starts};
 use tidegate_domain::{Attempt, Failure, FailureKind, Outcome};
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use super::job::Ordering;
+use super::outcome::Told;
 use super::stage::{Finished, JobStage, State, share};
 use crate::keyed::Key;
 use crate::ports::MarkEntry;
@@ -80,8 +82,10 @@ impl JobStage {
         let entry = MarkEntry { key: job.key, mark: Mark::done(step) };
         let (slot, known, share) = (in_hand.slot, in_hand.known, share(job));
         self.class(job.class).metrics.done.increment(1);
+        let owed = self.owed(key, &Told::just(Answer::Resolved), desk.wall);
         if let Some(partition) = self.partitions.get_mut(&slot) {
-            partition.mark(entry, known, Some(share));
+            partition.mark(entry, known);
+            partition.settle_with_batch(share, owed);
         }
         self.leave(key);
     }
@@ -148,9 +152,11 @@ impl JobStage {
             let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
             let (slot, known) = (in_hand.slot, in_hand.known);
             if let Some(partition) = self.partitions.get_mut(&slot) {
-                partition.mark(entry, known, None);
+                partition.mark(entry, known);
             }
         }
+        let until = self.jobs[key].due;
+        self.tell_meanwhile(key, &Told::just(Answer::WaitingUntil(until)), desk);
         if self.partitions.get(&self.jobs[key].slot).is_some_and(|p| p.draining) {
             // The next owner goes on with it; the mark tells how far it came.
             self.jobs.remove(key);

@@ -17,6 +17,7 @@ use super::deposed::Deposed;
 use super::follow_up::FollowUp;
 use super::guard::Admission;
 use super::job::{Class, ClassId, Job};
+use super::outcome::Owed;
 use super::parked::{ParkedShare, Taken, Tally};
 use super::partition::{Append, Batch, Closing, Marks, Partition, Refused};
 use super::solitude::{Seat, Solitude};
@@ -29,6 +30,7 @@ use crate::ports::{
     Clock, Delivery, Handler, MarkStore, MarkStoreError, MarksReady, RETRY_PAUSE, Readiness, RecordPublisher,
 };
 use crate::record::{Record, TopicPartition};
+use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
 
 /// What the stage works with.
@@ -168,6 +170,7 @@ pub struct JobStage {
     /// Jobs whose `Started` is on its way.
     pub(super) being_marked: usize,
     pub(super) deposed: Deposed,
+    pub(super) reports: Reports,
     pub(super) finished: Arc<Inbox<Finished>>,
     answers: Vec<MarksReady>,
     acknowledged: Vec<Delivery>,
@@ -187,6 +190,7 @@ impl JobStage {
     /// A stage of the shard that `wake` wakes.
     pub fn new(ports: Ports, settings: JobSettings, wake: &Wake) -> Self {
         settings.classes.iter().for_each(|class| class.guard.tell(wake));
+        let reports = Reports::new(ports.publisher.clone(), settings.names.dlq_journal(), wake);
         let ids = settings.classes.iter().enumerate().map(|(id, class)| (class.name.clone(), ClassId(id)));
         Self {
             class_ids: ids.collect(),
@@ -196,6 +200,7 @@ impl JobStage {
             loners: Loners::default(),
             being_marked: 0,
             deposed: Deposed::default(),
+            reports,
             ports,
             settings,
             jobs: Keyed::default(),
@@ -294,7 +299,7 @@ impl JobStage {
                     partition.trouble_over(slot, desk);
                 }
                 Ok(_) => {
-                    let starts = Self::appended(slot, partition, desk);
+                    let starts = Self::appended(slot, partition, &mut self.reports, desk);
                     self.may_start(&starts, desk);
                 }
                 Err(error) => {
@@ -321,16 +326,15 @@ impl JobStage {
     }
 
     /// A batch is durable: what it settles is settled. Gives the jobs that waited for it.
-    fn appended(slot: Slot, partition: &mut Partition, desk: &mut Desk) -> Vec<Key> {
-        let Some(Append { batch, .. }) = partition.append.take() else { return Vec::new() };
+    fn appended(slot: Slot, partition: &mut Partition, reports: &mut Reports, desk: &mut Desk) -> Vec<Key> {
+        let Some(Append { mut batch, .. }) = partition.append.take() else { return Vec::new() };
         for entry in &batch.entries {
             partition.overlay.acknowledged(entry);
         }
-        for (offset, bytes) in batch.settles {
-            desk.settle(slot, offset, bytes);
-        }
         partition.trouble_over(slot, desk);
-        batch.starts
+        let starts = std::mem::take(&mut batch.starts);
+        settle_all(slot, batch, reports, desk);
+        starts
     }
 
     fn hear_handlers(&mut self, desk: &mut Desk) -> bool {
@@ -409,7 +413,7 @@ impl JobStage {
             let Some(partition) = self.partitions.get_mut(&slot) else { continue };
             let Some((batch, refused)) = partition.next_append(desk) else { continue };
             if batch.entries.is_empty() {
-                settle_all(slot, batch, desk);
+                settle_all(slot, batch, &mut self.reports, desk);
                 continue;
             }
             let ticket = self.jobs.free_ticket();
@@ -456,9 +460,13 @@ impl JobStage {
     }
 }
 
-fn settle_all(slot: Slot, batch: Batch, desk: &mut Desk) {
+/// The batch is durable: what it settles is settled, and outcomes that it makes true are told.
+fn settle_all(slot: Slot, batch: Batch, reports: &mut Reports, desk: &mut Desk) {
     for (offset, bytes) in batch.settles {
         desk.settle(slot, offset, bytes);
+    }
+    for Owed { share, entry } in batch.owed {
+        reports.report(slot, Some(share), *entry, desk);
     }
 }
 
@@ -490,6 +498,7 @@ impl Stage for JobStage {
             let mut went_on = self.hear_store(desk);
             went_on |= self.hear_handlers(desk);
             went_on |= self.hear_publisher(desk);
+            went_on |= self.hear_journal(desk);
             went_on |= self.ring_timers(desk);
             went_on |= self.see_to_loners(desk) && self.hand_out(desk);
             went_on |= self.has_parked() && self.see_to_parked(desk);
@@ -521,7 +530,7 @@ impl Stage for JobStage {
     }
 
     fn is_idle(&self, slot: Slot) -> bool {
-        self.partitions.get(&slot).is_none_or(Partition::is_idle)
+        self.partitions.get(&slot).is_none_or(Partition::is_idle) && self.reports.is_idle(slot)
     }
 
     fn release(&mut self, slot: Slot, desk: &mut Desk) {
@@ -530,6 +539,7 @@ impl Stage for JobStage {
         for key in keys {
             self.stop_job(key);
         }
+        self.reports.release(slot);
         if let Some(partition) = self.partitions.remove(&slot) {
             self.let_go(&partition, desk);
         }
@@ -537,6 +547,7 @@ impl Stage for JobStage {
 
     fn lose(&mut self, slot: Slot, desk: &mut Desk) {
         self.settings.cut_off.lost();
+        self.reports.release(slot);
         self.depose(slot, desk);
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use super::job::{Conflicts, Ordering};
+use super::outcome::Told;
 use super::stage::{JobStage, State, share};
 use crate::events;
 use crate::keyed::Key;
@@ -188,11 +189,14 @@ impl JobStage {
         self.class(in_hand.job.class).metrics.duplicate(skip);
         let (slot, (offset, bytes)) = (in_hand.slot, share(&in_hand.job));
         let key_of_job = in_hand.job.key;
+        let owed = self.owed(key, &Told::skipped(skip), desk.wall);
         if let Some(partition) = self.partitions.get_mut(&slot) {
-            if partition.settles_with_batch(&key_of_job) {
-                partition.pending.settles.push((offset, bytes));
-            } else {
-                desk.settle(slot, offset, bytes);
+            match owed {
+                owed if partition.settles_with_batch(&key_of_job) => {
+                    partition.settle_with_batch((offset, bytes), owed);
+                }
+                Some(owed) => self.reports.report(slot, Some(owed.share), *owed.entry, desk),
+                None => desk.settle(slot, offset, bytes),
             }
         }
         self.leave(key);

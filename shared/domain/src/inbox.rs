@@ -1,0 +1,24 @@
+//! The operators' inbox: what is known of a dead-lettered job, and which orders count.
+//!
+//! Operators' actions and workers' outcomes stand in one journal of one partition. Kafka knows no compare-and-set, so every
+//! reader decides by the same pure function, [`fold`], in the order of the offsets: an action names the last accepted entry of
+//! the item that its author knew of, and counts only if there is none later and the step is legal. All readers agree on that,
+//! because nothing but the journal goes into it: not what the dead-letter topic holds, and no clock.
+//!
+//! Reading order: [`ItemId`] and [`Item`], [`fold`], [`Ramp`] (how fast a run may go on), [`group_state`].
+
+mod fold;
+mod group;
+mod item;
+mod ramp;
+
+pub use fold::{Action, Answer, End, Entry, Folded, Outcome, Void, fold};
+pub use group::{GroupState, Life, group_state};
+pub use item::{Item, ItemId, ItemIdError, Replay, ReplayHeader, ReplayHeaderError, RunId, State};
+pub use ramp::{Ends, Move, Ramp, RampLimits, Stop};
+
+/// The header of a record that an operator sends to ingest again: which item it is, and its round; see [`ReplayHeader`].
+pub const REPLAY_HEADER: &str = "job-replay";
+
+#[cfg(test)]
+mod tests;

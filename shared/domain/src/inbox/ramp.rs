@@ -1,0 +1,342 @@
+//! How fast a run of replays may go on: a few first, and more only after those did not fail.
+//!
+//! A ramp knows its items by their place in the order in which they are published. It is a function of its limits and of what
+//! became of its items, both of which the journal holds: whoever goes on with a run after a crash makes the ramp anew from the
+//! accepted items of the run, in order, tells it the outcomes, and publishes what it asks for. What was published and has no
+//! outcome is published again; workers run it once. A run that an operator resumes after a stop begins anew, with its first
+//! step, with the items that have no end at that place of the journal.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::fold::{Answer, End};
+use crate::position::UnixMillis;
+
+/// How a ramp climbs, and what stops it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RampLimits {
+    /// How many items the first step has; at least 1.
+    pub first: u32,
+    /// By how much each step is larger than the one before; at least 1.
+    pub factor: u32,
+    /// How many items a step has at most, however often it was multiplied.
+    pub cap: u32,
+    /// From which share of a step's items on, that failed again, the ramp stops, within 0 and 1. A step without a failure never
+    /// stops it, so 0 stops at the first one.
+    pub failures: f64,
+    /// How long an outcome may take, from the publication or from the due time that the last outcome names.
+    pub timeout: Duration,
+}
+
+impl RampLimits {
+    /// 1, 5, 25, 125, … to at most 10,000; stops when a tenth of a step fails, or an outcome takes longer than two minutes.
+    pub const CANARY: Self =
+        Self { first: 1, factor: 5, cap: 10_000, failures: 0.1, timeout: Duration::from_secs(120) };
+
+    /// All in one step.
+    pub const ALL_AT_ONCE: Self = Self { first: u32::MAX, factor: 1, cap: u32::MAX, ..Self::CANARY };
+
+    fn step_after(&self, size: usize) -> usize {
+        let factor = self.factor.max(1) as usize;
+        size.saturating_mul(factor).min(self.cap.max(1) as usize)
+    }
+
+    fn first_step(&self) -> usize {
+        self.first.clamp(1, self.cap.max(1)) as usize
+    }
+
+    /// Whether so many failures of so many items are too many.
+    fn stops_at(&self, failed: usize, of: usize) -> bool {
+        failed > 0 && failed as f64 >= self.failures * of as f64
+    }
+}
+
+/// What is to be done now.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Move {
+    /// These places may be published, in order, and each be told by [`Ramp::published`]. Those with an end are left out by
+    /// whoever publishes; see [`Ramp::has_ended`]. Asked again, the ramp names what is left of them.
+    Publish(Range<usize>),
+    /// Outcomes are to come; the next one that is missed is missed at this time.
+    Wait(UnixMillis),
+    /// An operator paused it.
+    Paused,
+    /// It stopped by itself, for good.
+    Stopped(Stop),
+    /// Every item has its end.
+    Finished,
+}
+
+/// Why a ramp stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stop {
+    /// Too many of a step failed again.
+    #[error(
+        "{failed} of the {ended} replays of step {step} that ended failed again: look at why before you go on"
+    )]
+    TooManyFailures {
+        /// Which step, from 1.
+        step: u32,
+        /// How many of it failed.
+        failed: usize,
+        /// How many of it ended.
+        ended: usize,
+    },
+    /// An outcome did not come.
+    #[error(
+        "{missing} outcomes of step {step} did not come in time: see whether workers run, or whether they can write the journal"
+    )]
+    MissingOutcomes {
+        /// Which step, from 1.
+        step: u32,
+        /// The first place whose outcome is missing.
+        place: usize,
+        /// How many of the step have none.
+        missing: usize,
+    },
+}
+
+/// Where one item stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Unpublished,
+    /// Published; its next outcome is missed at this time.
+    Out(UnixMillis),
+    Ended(End),
+}
+
+/// How replays ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// How many did not fail.
+    pub passed: usize,
+    /// How many were dead-lettered again.
+    pub failed: usize,
+    /// How many were given up.
+    pub withdrawn: usize,
+}
+
+impl Ends {
+    fn count(&mut self, end: End) {
+        match end {
+            End::Passed => self.passed += 1,
+            End::Failed => self.failed += 1,
+            End::Withdrawn => self.withdrawn += 1,
+        }
+    }
+
+    /// Those that say whether replays go well.
+    fn judged(self) -> usize {
+        self.passed + self.failed
+    }
+}
+
+/// The ramp of one run.
+#[derive(Clone, Debug)]
+pub struct Ramp {
+    limits: RampLimits,
+    places: Vec<Place>,
+    /// The step under way: its number from 1, its places, and how many of those may no longer be published.
+    step: u32,
+    begin: usize,
+    end: usize,
+    next: usize,
+    step_ends: Ends,
+    /// Of all.
+    ends: Ends,
+    outstanding: usize,
+    /// Times at which an outcome is missed; those that are not their place's own any more are passed over.
+    deadlines: BinaryHeap<Reverse<(UnixMillis, usize)>>,
+    paused: bool,
+    stopped: Option<Stop>,
+}
+
+impl Ramp {
+    /// A ramp over so many items.
+    pub fn new(limits: RampLimits, items: usize) -> Self {
+        Self {
+            places: vec![Place::Unpublished; items],
+            step: 1,
+            begin: 0,
+            end: limits.first_step().min(items),
+            next: 0,
+            step_ends: Ends::default(),
+            ends: Ends::default(),
+            outstanding: 0,
+            deadlines: BinaryHeap::new(),
+            paused: false,
+            stopped: None,
+            limits,
+        }
+    }
+
+    /// What is to be done now. Goes on to the next step when the outcomes of this one are in, and stops when they are too bad or
+    /// too late.
+    pub fn next(&mut self, now: UnixMillis) -> Move {
+        loop {
+            if let Some(stop) = self.stopped {
+                return Move::Stopped(stop);
+            }
+            if self.is_bad() {
+                let (step, failed, ended) = (self.step, self.step_ends.failed, self.step_ends.judged());
+                self.stopped = Some(Stop::TooManyFailures { step, failed, ended });
+                continue;
+            }
+            if self.is_in() {
+                if self.end == self.places.len() {
+                    return Move::Finished;
+                }
+                self.climb();
+                continue;
+            }
+            if self.paused {
+                return Move::Paused;
+            }
+            let missed_at = self.missed_at();
+            if missed_at.is_some_and(|missed| missed <= now) {
+                self.stopped = Some(self.missing(now));
+                continue;
+            }
+            while self.next < self.end && self.places[self.next] != Place::Unpublished {
+                self.next += 1;
+            }
+            return match missed_at {
+                Some(missed) if self.next == self.end => Move::Wait(missed),
+                _ => Move::Publish(self.next..self.end),
+            };
+        }
+    }
+
+    /// The item at this place was handed to Kafka.
+    pub fn published(&mut self, place: usize, now: UnixMillis) {
+        if let Some(Place::Unpublished) = self.places.get(place) {
+            self.outstanding += 1;
+            self.expect(place, now.after(self.limits.timeout));
+        }
+    }
+
+    /// An outcome of the item at this place, of its replay's round or a later one.
+    pub fn heard(&mut self, place: usize, answer: Answer, now: UnixMillis) {
+        if let Some(end) = answer.end() {
+            return self.ended(place, end);
+        }
+        // It is with a worker, whoever published it.
+        self.published(place, now);
+        match answer {
+            Answer::WaitingUntil(due) => self.wait_longer(place, due.max(now)),
+            _ => self.wait_longer(place, now),
+        }
+    }
+
+    /// The replay at this place ended so. The first end counts.
+    pub fn ended(&mut self, place: usize, end: End) {
+        let Some(known) = self.places.get_mut(place) else { return };
+        match known {
+            Place::Ended(_) => return,
+            Place::Out(_) => self.outstanding -= 1,
+            Place::Unpublished => {}
+        }
+        *known = Place::Ended(end);
+        self.ends.count(end);
+        if (self.begin..self.end).contains(&place) {
+            self.step_ends.count(end);
+        }
+    }
+
+    /// Whether the replay at this place has ended.
+    pub fn has_ended(&self, place: usize) -> bool {
+        matches!(self.places.get(place), Some(Place::Ended(_)))
+    }
+
+    /// Publishes nothing more until it may go on. Outcomes still count, and none is missed meanwhile.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Goes on after a pause: what is missing has its time anew.
+    pub fn go_on(&mut self, now: UnixMillis) {
+        if !std::mem::take(&mut self.paused) {
+            return;
+        }
+        for place in self.begin..self.end {
+            self.wait_longer(place, now);
+        }
+    }
+
+    /// Which step is under way, from 1, and how many items it has.
+    pub fn step(&self) -> (u32, usize) {
+        (self.step, self.end - self.begin)
+    }
+
+    /// How all items ended that did.
+    pub fn ends(&self) -> Ends {
+        self.ends
+    }
+
+    /// How many are published and have no end.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    fn climb(&mut self) {
+        let size = self.limits.step_after(self.end - self.begin);
+        (self.begin, self.next) = (self.end, self.end);
+        self.end = self.begin.saturating_add(size).min(self.places.len());
+        self.step = self.step.saturating_add(1);
+        self.step_ends = Ends::default();
+        for place in self.begin..self.end {
+            if let Place::Ended(end) = self.places[place] {
+                self.step_ends.count(end);
+            }
+        }
+    }
+
+    /// How many replays of the step say something.
+    fn size(&self) -> usize {
+        self.end - self.begin - self.step_ends.withdrawn
+    }
+
+    /// Whether the step's outcomes are in.
+    fn is_in(&self) -> bool {
+        self.step_ends.judged() == self.size()
+    }
+
+    /// Whether too many of the step failed, whatever becomes of the rest of it.
+    fn is_bad(&self) -> bool {
+        self.limits.stops_at(self.step_ends.failed, self.size())
+    }
+
+    fn expect(&mut self, place: usize, missed_at: UnixMillis) {
+        self.places[place] = Place::Out(missed_at);
+        self.deadlines.push(Reverse((missed_at, place)));
+    }
+
+    /// The outcome at this place is not missed before a timeout after `from`.
+    fn wait_longer(&mut self, place: usize, from: UnixMillis) {
+        let missed_at = from.after(self.limits.timeout);
+        match self.places.get(place) {
+            Some(Place::Out(before)) if *before < missed_at => self.expect(place, missed_at),
+            _ => {}
+        }
+    }
+
+    /// When the next outcome is missed.
+    fn missed_at(&mut self) -> Option<UnixMillis> {
+        while let Some(&Reverse((at, place))) = self.deadlines.peek() {
+            if self.places[place] == Place::Out(at) {
+                return Some(at);
+            }
+            self.deadlines.pop();
+        }
+        None
+    }
+
+    fn missing(&self, now: UnixMillis) -> Stop {
+        let late = |place: &usize| matches!(self.places[*place], Place::Out(at) if at <= now);
+        let mut places = (self.begin..self.end).filter(late);
+        let place = places.next().unwrap_or(self.begin);
+        Stop::MissingOutcomes { step: self.step, place, missing: 1 + places.count() }
+    }
+}
