@@ -68,6 +68,8 @@ pub(super) enum Next {
 pub(super) struct Ledger {
     /// Told from those of the same partition before.
     pub(super) life: u64,
+    /// The first life since the partition was let go of last: what was appended in any since is still its owner's.
+    first_life: u64,
     pub(super) log: TopicPartition,
     pub(super) stage: Stage,
     /// `Opened` is in the log.
@@ -92,6 +94,7 @@ impl Ledger {
     pub(super) fn new(life: u64, log: TopicPartition, opening: Asker) -> Self {
         Self {
             life,
+            first_life: life,
             log,
             stage: Stage::OpeningCopy,
             announced: false,
@@ -103,6 +106,22 @@ impl Ledger {
             reading: false,
             checking: false,
         }
+    }
+
+    /// The same, which is opened again: its copy was lost, or an earlier opening failed. What it appended is answered when it is in the
+    /// new copy.
+    pub(super) fn reopened(self, life: u64, opening: Asker) -> Self {
+        let known = self.known_so_far();
+        let Self { first_life, log, announced, opening: before, acked, on_their_way, .. } = self;
+        if let Some(before) = before {
+            before.answer(Err(MarkStoreError::Read("it is opened anew".to_owned())));
+        }
+        Self { first_life, announced, known, acked, on_their_way, ..Self::new(life, log, opening) }
+    }
+
+    /// Whether it appended in that life.
+    pub(super) fn appended_in(&self, life: u64) -> bool {
+        (self.first_life..=self.life).contains(&life)
     }
 
     /// How far this process has read the log with the partition open.

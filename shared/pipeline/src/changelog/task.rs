@@ -229,13 +229,11 @@ impl Task {
         // From here on, that it was let go of before is no news.
         self.unclosed.remove(&partition);
         self.lives += 1;
-        let mut ledger = Ledger::new(self.lives, log, asker);
-        if let Some(before) = self.partitions.remove(&partition) {
-            // It is still ours: its copy was lost, or an earlier opening failed.
-            ledger.announced = before.announced;
-            ledger.known = before.known_so_far();
-        }
-        let life = ledger.life;
+        let life = self.lives;
+        let ledger = match self.partitions.remove(&partition) {
+            Some(before) => before.reopened(life, asker),
+            None => Ledger::new(life, log, asker),
+        };
         self.partitions.insert(partition.clone(), ledger);
         let ticket = self.ask(&partition, life, What::Copy);
         self.ports.table.open(&partition, ticket, &self.copies);
@@ -419,7 +417,9 @@ impl Task {
         answer: Result<(Acknowledged, CommitPosition, Vec<MarkEntry>), MarkStoreError>,
         asker: Asker,
     ) {
-        let Some(ledger) = self.ledger(partition, life) else {
+        // Also in one that was opened again since: answered is what is in its copy.
+        let ours = self.partitions.get_mut(partition).filter(|ledger| ledger.appended_in(life));
+        let Some(ledger) = ours else {
             debug!(%partition, known = answer.is_ok(), "marks of an owner that is deposed");
             return asker.answer(answer.map(|_| Readiness::default()));
         };

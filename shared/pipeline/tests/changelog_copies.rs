@@ -1,0 +1,83 @@
+//! Copies of marks that are lost while a partition is at work, and answers that come late: what is settled is in the copy, and nothing
+//! waits for ever.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_domain::Outcome;
+use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::fakes::world::{TIER, until};
+use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
+use tidegate_pipeline::jobs::Job;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MILLI: Duration = Duration::from_millis(1);
+const DONE: Reply = Reply::Now(Outcome::Done);
+
+fn jobs(world: &World) -> TopicPartition {
+    world.jobs_partition(0)
+}
+
+fn log(world: &World) -> TopicPartition {
+    TopicPartition { topic: world.names.marks(TIER), partition: jobs(world).partition }
+}
+
+fn writes(world: &World) -> Port {
+    Port::Publish(world.names.marks(TIER).to_string())
+}
+
+fn reads(world: &World) -> Port {
+    Port::Fetch(world.names.marks(TIER).to_string())
+}
+
+/// A worker that is assigned the first partition, which is open after a moment.
+fn worker(world: &World, script: impl Fn(&Job, usize) -> Reply + Send + Sync + 'static) -> Node {
+    let mut node = world.worker_with_changelog(&world.disk(), vec![world.class("c")], 10, Arc::new(script));
+    node.assign(&jobs(world));
+    node
+}
+
+fn emit(world: &World, key: &str) {
+    world.emit_job(&Event::new("c", key, "x"));
+}
+
+fn lose_copy(node: &Node, at: &TopicPartition) {
+    node.parts.table.as_ref().unwrap().0.set_aside(at);
+}
+
+fn committed(world: &World) -> i64 {
+    world.group(&world.names.worker_group(TIER)).position(&jobs(world)).0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_was_on_its_way_when_the_copy_was_lost_is_in_the_new_copy_when_it_settles() {
+    let world = World::new(1, 1);
+    let node = worker(&world, |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    node.faults().script(writes(&world), [Fate::Succeeds(2500 * MILLI)]);
+    emit(&world, "a");
+    tokio::time::sleep(100 * MILLI).await;
+    lose_copy(&node, &jobs(&world));
+    // Asked for, so that it is seen that the copy is gone: it is there again before the mark is acknowledged.
+    emit(&world, "a");
+    assert!(until(10 * SECOND, || committed(&world) == 2).await);
+    emit(&world, "a");
+    assert!(until(10 * SECOND, || committed(&world) == 3).await);
+    assert_eq!(world.runs.count(), 1, "it ran again although its owner had settled it as done");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mark_that_waits_for_anothers_to_be_read_is_answered_although_the_copy_is_lost_meanwhile() {
+    let world = World::new(1, 1);
+    let node = worker(&world, |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    world.log.append_marks_of_nobody(&log(&world));
+    node.faults().script(reads(&world), [Fate::Succeeds(SECOND)]);
+    emit(&world, "a");
+    tokio::time::sleep(500 * MILLI).await;
+    lose_copy(&node, &jobs(&world));
+    emit(&world, "b");
+    assert!(until(20 * SECOND, || committed(&world) == 2).await, "{:?}", node.told().troubles);
+    assert_eq!(world.runs.count(), 2);
+}
