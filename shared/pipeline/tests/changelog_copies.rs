@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use tidegate_domain::Outcome;
 use tidegate_pipeline::TopicPartition;
-use tidegate_pipeline::fakes::world::{TIER, until};
+use tidegate_pipeline::changelog::format::{self, Entry};
+use tidegate_pipeline::fakes::world::{IDLE_CHECK, TIER, until};
 use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
 use tidegate_pipeline::jobs::Job;
 
@@ -50,6 +51,21 @@ fn committed(world: &World) -> i64 {
     world.group(&world.names.worker_group(TIER)).position(&jobs(world)).0
 }
 
+fn entries(world: &World) -> Vec<Entry> {
+    let records = world.records(&world.names.marks(TIER));
+    records.iter().map(|record| format::read(record.value().unwrap()).unwrap().1).collect()
+}
+
+/// What the changelog says, a letter for each record.
+fn letters(world: &World) -> String {
+    let letter = |entry: Entry| match entry {
+        Entry::Marks(_) => 'm',
+        Entry::Opened { .. } => 'O',
+        Entry::Closed => 'C',
+    };
+    entries(world).into_iter().map(letter).collect()
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_mark_that_was_on_its_way_when_the_copy_was_lost_is_in_the_new_copy_when_it_settles() {
     let world = World::new(1, 1);
@@ -80,4 +96,19 @@ async fn a_mark_that_waits_for_anothers_to_be_read_is_answered_although_the_copy
     emit(&world, "b");
     assert!(until(20 * SECOND, || committed(&world) == 2).await, "{:?}", node.told().troubles);
     assert_eq!(world.runs.count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_that_was_asked_for_before_more_was_appended_is_no_log_that_went_back() {
+    let world = World::new(1, 1);
+    let node = worker(&world, |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    node.faults().script(reads(&world), [Fate::Succeeds(1500 * MILLI)]);
+    tokio::time::sleep(IDLE_CHECK - SECOND + 100 * MILLI).await;
+    emit(&world, "a");
+    assert!(until(SECOND, || committed(&world) == 1).await);
+    tokio::time::sleep(2 * SECOND).await;
+    emit(&world, "b");
+    assert!(until(SECOND, || committed(&world) == 2).await);
+    assert_eq!(letters(&world), "Omm", "nothing was opened anew");
 }

@@ -149,7 +149,8 @@ enum What {
     Marks(CommitPosition, Vec<MarkEntry>, Asker),
     Closed(Option<Asker>),
     CatchUp(CommitPosition),
-    End,
+    /// The end of a log that was applied to here when it was asked for.
+    End(CommitPosition),
 }
 
 struct Task {
@@ -407,7 +408,7 @@ impl Task {
                 self.marks_delivered((&partition, life), answer.map(|at| (at, floor, entries)), asker)
             }
             What::Closed(asker) => self.closed(partition, answer.map(|_| Readiness::default()), asker),
-            What::Copy | What::CatchUp(_) | What::End => {}
+            What::Copy | What::CatchUp(_) | What::End(_) => {}
         }
     }
 
@@ -498,17 +499,20 @@ impl Task {
             .filter(|(_, ledger)| ledger.is_idle())
             .map(|(partition, ledger)| {
                 ledger.checking = true;
-                (partition.clone(), ledger.life, ledger.log.clone())
+                (partition.clone(), ledger.life, ledger.log.clone(), ledger.applied())
             })
             .collect();
-        for (partition, life, log) in idle {
-            let ticket = self.ask(&partition, life, What::End);
+        for (partition, life, log, applied) in idle {
+            let ticket = self.ask(&partition, life, What::End(applied));
             self.ports.reader.end(&log, ticket, &self.ends);
         }
     }
 
     fn end_known(&mut self, ticket: Ticket, answer: Result<CommitPosition, MarkStoreError>) {
-        let Some(Asked { partition, life, .. }) = self.asked.remove(Key::of(ticket)) else { return };
+        let Some(Asked { partition, life, what: What::End(applied) }) = self.asked.remove(Key::of(ticket))
+        else {
+            return;
+        };
         let Some(ledger) = self.ledger(&partition, life) else { return };
         ledger.checking = false;
         match answer {
@@ -518,7 +522,8 @@ impl Task {
                 events::foreign_marks(&partition);
                 self.catch_up(&partition, end);
             }
-            Ok(end) if end < ledger.applied() => self.went_back(&partition),
+            // What was appended since it was asked for may lie beyond it.
+            Ok(end) if end < applied => self.went_back(&partition),
             Ok(_) => {}
             Err(error) => debug!(%partition, %error, "the end of the changelog is not known now"),
         }
