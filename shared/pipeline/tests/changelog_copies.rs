@@ -112,3 +112,20 @@ async fn an_end_that_was_asked_for_before_more_was_appended_is_no_log_that_went_
     assert!(until(SECOND, || committed(&world) == 2).await);
     assert_eq!(letters(&world), "Omm", "nothing was opened anew");
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_opening_was_not_answered_says_that_it_let_go() {
+    let world = World::new(1, 1);
+    emit(&world, "a");
+    let mut node = world.worker_with_changelog(
+        &world.disk(),
+        vec![world.class("c")],
+        10,
+        Arc::new(|_: &Job, _: usize| DONE),
+    );
+    node.faults().script(writes(&world), [Fate::LosesAnswer(100 * MILLI)]);
+    node.assign(&jobs(&world));
+    tokio::time::sleep(150 * MILLI).await;
+    node.lose(&[jobs(&world)]).await;
+    assert!(until(2 * IDLE_CHECK, || letters(&world) == "OC").await, "{}", letters(&world));
+}

@@ -74,6 +74,8 @@ pub(super) struct Ledger {
     pub(super) stage: Stage,
     /// `Opened` is in the log.
     pub(super) announced: bool,
+    /// `Opened` may be in the log: it was handed over.
+    pub(super) may_be_announced: bool,
     /// How far the log was read when the partition was open last; `None`: this process has not come to have it open. What a copy
     /// holds says nothing of that: it may be of an earlier time.
     pub(super) known: Option<CommitPosition>,
@@ -98,6 +100,7 @@ impl Ledger {
             log,
             stage: Stage::OpeningCopy,
             announced: false,
+            may_be_announced: false,
             known: None,
             opening: Some(opening),
             copy: LocalCopy::default(),
@@ -112,11 +115,14 @@ impl Ledger {
     /// new copy.
     pub(super) fn reopened(self, life: u64, opening: Asker) -> Self {
         let known = self.known_so_far();
-        let Self { first_life, log, announced, opening: before, acked, on_their_way, .. } = self;
+        let Self {
+            first_life, log, announced, may_be_announced, opening: before, acked, on_their_way, ..
+        } = self;
         if let Some(before) = before {
             before.answer(Err(MarkStoreError::Read("it is opened anew".to_owned())));
         }
-        Self { first_life, announced, known, acked, on_their_way, ..Self::new(life, log, opening) }
+        let new = Self::new(life, log, opening);
+        Self { first_life, announced, may_be_announced, known, acked, on_their_way, ..new }
     }
 
     /// Whether it appended in that life.

@@ -264,10 +264,11 @@ impl Task {
         ledger.stage = Stage::Announcing;
         self.bytes.clear();
         format::write_opened(self.settings.opener, self.settings.window, &mut self.bytes);
-        if let Err((_, error)) = self.publish(partition, life, What::Opened)
-            && let Some(ledger) = self.ledger(partition, life)
-        {
-            ledger.break_off(&error);
+        let published = self.publish(partition, life, What::Opened);
+        let Some(ledger) = self.ledger(partition, life) else { return };
+        match published {
+            Ok(()) => ledger.may_be_announced = true,
+            Err((_, error)) => ledger.break_off(&error),
         }
     }
 
@@ -533,9 +534,9 @@ impl Task {
         let ledger = self.partitions.remove(partition);
         self.ports.table.close(partition);
         let Some(mut ledger) = ledger else { return asker.answer(Ok(Readiness::default())) };
-        let announced = ledger.announced || ledger.stage == Stage::Announcing;
         ledger.break_off(&MarkStoreError::NotOpen(partition.clone()));
-        if !announced {
+        // Also where it is not known to be there: whoever finds it would take this process for dead.
+        if !ledger.may_be_announced {
             return asker.answer(Ok(Readiness::default()));
         }
         self.say_closed(partition, Some(asker));
