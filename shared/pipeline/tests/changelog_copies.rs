@@ -2,12 +2,15 @@
 //! waits for ever.
 #![allow(clippy::unwrap_used, reason = "a test ends there")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_domain::Outcome;
+use tidegate_domain::mark::{Phase, Starts};
+use tidegate_domain::{IdempotencyKey, Outcome};
 use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::changelog::format::{self, Entry};
+use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::{IDLE_CHECK, TIER, until};
 use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
 use tidegate_pipeline::jobs::Job;
@@ -128,4 +131,60 @@ async fn an_owner_whose_opening_was_not_answered_says_that_it_let_go() {
     tokio::time::sleep(150 * MILLI).await;
     node.lose(&[jobs(&world)]).await;
     assert!(until(2 * IDLE_CHECK, || letters(&world) == "OC").await, "{}", letters(&world));
+}
+
+/// Keys of jobs in a partition of two.
+fn keys_of(number: i32) -> impl Iterator<Item = &'static str> {
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"].into_iter();
+    keys.filter(move |key| Event::new("c", key, "x").lane().partition(2).0 == number)
+}
+
+/// Two owners of the first partition die while these jobs run: the third has them run alone, one after the other.
+async fn two_deaths(world: &World, keys: &[&str]) -> Node {
+    keys.iter().for_each(|key| emit(world, key));
+    for _death in 0..2 {
+        let healthy = worker(world, |_, _| Reply::Hang);
+        tokio::time::sleep(5 * SECOND).await;
+        healthy.kill(OnTheirWay::Lost).await;
+    }
+    let before = world.runs.count();
+    let third = worker(world, |_, _| Reply::After(3 * SECOND, Outcome::Done));
+    assert!(until(5 * SECOND, || world.runs.count() > before).await);
+    third
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_waits_to_be_alone_is_judged_by_a_whole_copy() {
+    let world = World::new(1, 1);
+    let third = two_deaths(&world, &["a", "b"]).await;
+    // One runs alone, the other waits for its turn.
+    lose_copy(&third, &jobs(&world));
+    third.faults().always(reads(&world), Fate::Succeeds(4 * SECOND));
+    assert!(until(60 * SECOND, || committed(&world) == 2).await);
+    let alone: BTreeSet<IdempotencyKey> = entries(&world)
+        .into_iter()
+        .filter_map(|entry| if let Entry::Marks(marks) = entry { Some(marks) } else { None })
+        .flatten()
+        .filter(|entry| {
+            let step = entry.mark.step.filter(|step| step.phase == Phase::Started);
+            step.is_some_and(|step| Starts::of(step.n).crashes == 2)
+        })
+        .map(|entry| entry.key)
+        .collect();
+    assert_eq!(alone.len(), 2, "both ran alone, and say so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_whose_partition_cannot_go_on_holds_up_no_other_partition() {
+    let world = World::new(1, 2);
+    let ours: Vec<&str> = keys_of(0).take(2).collect();
+    let mut third = two_deaths(&world, &ours).await;
+    third.assign(&world.jobs_partition(1));
+    tokio::time::sleep(SECOND).await;
+    lose_copy(&third, &jobs(&world));
+    third.faults().always(reads(&world), Fate::Succeeds(60 * SECOND));
+    let before = world.runs.count();
+    emit(&world, keys_of(1).next().unwrap());
+    assert!(until(10 * SECOND, || world.runs.count() > before).await, "{:?}", third.told().troubles);
+    assert!(until(300 * SECOND, || committed(&world) == 2).await, "{:?}", third.told().troubles);
 }
