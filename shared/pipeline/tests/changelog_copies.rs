@@ -188,3 +188,22 @@ async fn a_suspect_whose_partition_cannot_go_on_holds_up_no_other_partition() {
     assert!(until(10 * SECOND, || world.runs.count() > before).await, "{:?}", third.told().troubles);
     assert!(until(300 * SECOND, || committed(&world) == 2).await, "{:?}", third.told().troubles);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_lost_partition_must_be_told_is_said_again_without_waiting_for_a_tick() {
+    let mut world = World::new(1, 2);
+    world.shard.commit_interval = 60 * SECOND;
+    let mut node = worker(&world, |_, _| DONE);
+    tokio::time::sleep(SECOND).await;
+    node.faults().script(writes(&world), [Fate::Fails(50 * MILLI), Fate::Fails(50 * MILLI)]);
+    emit(&world, keys_of(0).next().unwrap());
+    tokio::time::sleep(20 * MILLI).await;
+    node.lose(&[jobs(&world)]).await;
+    tokio::time::sleep(100 * MILLI).await;
+    // Something else wakes the shard meanwhile.
+    node.assign(&world.jobs_partition(1));
+    let told =
+        |entry: &Entry| matches!(entry, Entry::Marks(marks) if marks.iter().any(|m| m.mark.done.is_some()));
+    assert!(until(SECOND, || entries(&world).iter().any(told)).await);
+    assert_eq!(world.runs.count(), 1);
+}
