@@ -90,6 +90,7 @@ impl Changelog {
             ends: Inbox::new(wake.clone()),
             unclosed: BTreeSet::new(),
             bytes: Vec::new(),
+            taken: Taken::default(),
             stopped: false,
         };
         (Self { commands, ports }, task.run(wake))
@@ -167,7 +168,18 @@ struct Task {
     /// Partitions that were let go of, which their changelogs do not say yet.
     unclosed: BTreeSet<TopicPartition>,
     bytes: Vec<u8>,
+    taken: Taken,
     stopped: bool,
+}
+
+/// What a turn took from the inboxes; empty between turns, for its memory.
+#[derive(Default)]
+struct Taken {
+    commands: Vec<Command>,
+    copies: Vec<LocalReady>,
+    deliveries: Vec<Delivery>,
+    caught_up: Vec<CaughtUp>,
+    ends: Vec<LogEnd>,
 }
 
 impl Task {
@@ -188,7 +200,9 @@ impl Task {
     }
 
     fn turn(&mut self) {
-        for command in taken(&self.commands) {
+        let mut taken = std::mem::take(&mut self.taken);
+        self.commands.take(&mut taken.commands);
+        for command in taken.commands.drain(..) {
             match command {
                 Command::Open(partition, asker) => self.open(partition, asker),
                 Command::Append(partition, entries, asker) => self.append(partition, entries, asker),
@@ -196,18 +210,15 @@ impl Task {
                 Command::Stop => self.stopped = true,
             }
         }
-        for (ticket, answer) in taken(&self.copies) {
-            self.copy_opened(ticket, answer);
-        }
-        for (ticket, answer) in taken(&self.deliveries) {
-            self.delivered(ticket, answer);
-        }
-        for (ticket, answer) in taken(&self.caught_up) {
-            self.caught_up(ticket, answer);
-        }
-        for (ticket, answer) in taken(&self.ends) {
-            self.end_known(ticket, answer);
-        }
+        self.copies.take(&mut taken.copies);
+        taken.copies.drain(..).for_each(|(ticket, answer)| self.copy_opened(ticket, answer));
+        self.deliveries.take(&mut taken.deliveries);
+        taken.deliveries.drain(..).for_each(|(ticket, answer)| self.delivered(ticket, answer));
+        self.caught_up.take(&mut taken.caught_up);
+        taken.caught_up.drain(..).for_each(|(ticket, answer)| self.caught_up(ticket, answer));
+        self.ends.take(&mut taken.ends);
+        taken.ends.drain(..).for_each(|(ticket, answer)| self.end_known(ticket, answer));
+        self.taken = taken;
     }
 
     fn ask(&mut self, partition: &TopicPartition, life: u64, what: What) -> Ticket {
@@ -570,12 +581,6 @@ impl Task {
             self.say_closed(&partition, None);
         }
     }
-}
-
-fn taken<T>(inbox: &Inbox<T>) -> Vec<T> {
-    let mut items = Vec::new();
-    inbox.take(&mut items);
-    items
 }
 
 fn not_written(error: &PublishError) -> MarkStoreError {
