@@ -7,7 +7,6 @@ mod services;
 mod topics;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
@@ -67,15 +66,12 @@ enum Command {
 /// How a command ends when it does not fail.
 type Answer = anyhow::Result<Code>;
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(code) => code.into(),
-        Err(error) => {
-            print_error(&message(&error));
-            code_of(&error).into()
-        }
-    }
+fn main() -> ! {
+    let code = run(Cli::parse()).unwrap_or_else(|error| {
+        print_error(&message(&error));
+        code_of(&error)
+    });
+    tidegate_kafka::end_process(code as u8)
 }
 
 fn run(cli: Cli) -> Answer {
@@ -136,6 +132,6 @@ fn print(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+        tidegate_kafka::end_process(0);
     }
 }

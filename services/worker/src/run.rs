@@ -41,9 +41,6 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
         registry: config.registry.as_ref().map(|_| wiring::registry(config)).transpose()?,
         limits: wiring::limits(config),
     });
-    for name in tiers {
-        config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-    }
     let served: Vec<&Configured> =
         config.classes.values().filter(|class| tiers.contains(&class.tier)).collect();
     let handlers = handlers(&served, registered, &events)?;
@@ -100,6 +97,16 @@ async fn keep(copies: Vec<Arc<Marks>>) {
     if let Err(error) = tokio::task::spawn_blocking(flush).await {
         warn!(%error, "the copy of marks may not be kept whole");
     }
+}
+
+/// The names of tiers on a command line.
+pub fn tiers(config: &Config, names: &[String]) -> Result<Vec<TierName>, ServiceError> {
+    let parse = |name: &String| {
+        let tier: TierName =
+            name.parse().map_err(|error| ServiceError::Configuration(format!("--tier {name}: {error}")))?;
+        config.tier(&tier).map(|_| tier.clone()).ok_or_else(|| unknown_tier(config, &tier))
+    };
+    names.iter().map(parse).collect()
 }
 
 fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {

@@ -1,7 +1,7 @@
 //! The nearest known name to a misspelt one.
 
 /// "did you mean …" if a candidate is near, else the list of what is known.
-pub(super) fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let mut candidates: Vec<&str> = candidates.into_iter().collect();
     candidates.sort_unstable();
     candidates.dedup();
