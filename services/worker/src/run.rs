@@ -52,9 +52,9 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let (at_work, mut ended) = mpsc::channel(1);
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-        let Some(copy) = open_marks(process, name, tier).await? else { return Ok(()) };
-        copies.push(copy.marks.clone());
-        let changelog = changelog(process, name, tier, copy, opener)?;
+        let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
+        copies.push(marks.clone());
+        let changelog = changelog(process, name, tier, marks, opener)?;
         let parts = Parts {
             publisher: publisher.clone(),
             handlers: handlers.clone(),
@@ -174,12 +174,12 @@ fn changelog(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-    Copy { marks, log_id }: Copy,
+    marks: Arc<Marks>,
     opener: OpenerId,
 ) -> Result<(ChangelogPorts, ChangelogSettings), ServiceError> {
     let names = wiring::names(&process.config);
     let reader = LogReader::new(&process.kafka)?;
-    let restorer = Restorer::new(reader, marks.clone(), log_id, tokio::runtime::Handle::current());
+    let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
     let ports = ChangelogPorts {
         publisher: Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?),
         table: marks,
@@ -292,15 +292,12 @@ fn handlers(
     served.iter().map(handler).collect()
 }
 
-/// The marks of one tier on this machine.
-struct Copy {
-    marks: Arc<Marks>,
-    /// The id of the changelog that they are a copy of.
-    log_id: String,
-}
-
-/// The marks of one tier; none when a stop is asked for before the cluster has said whose they are.
-async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Option<Copy>, ServiceError> {
+/// The marks of one tier on this machine; none when a stop is asked for before the cluster has said whose they are.
+async fn open_marks(
+    process: &Process,
+    name: &TierName,
+    tier: &Tier,
+) -> Result<Option<Arc<Marks>>, ServiceError> {
     let config = &process.config;
     let (kafka, names) = (process.kafka.clone(), wiring::names(config));
     let topics = (names.jobs(name.as_str()), names.marks(name.as_str()));
@@ -311,8 +308,6 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<O
         () = process.shutdown.requested() => return Ok(None),
         asked = asked => asked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
     };
-    let identity = provenance.topics.values().next();
-    let log_id = identity.and_then(|identity| identity.changelog.clone()).unwrap_or_default();
     let settings = Settings {
         dir: config.state.dir.join(name.as_str()),
         retention: config.state.retention,
@@ -324,7 +319,7 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<O
         .await
         .map_err(|error| ServiceError::Fatal(error.to_string()))?;
     let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-    Ok(Some(Copy { marks: Arc::new(marks), log_id }))
+    Ok(Some(Arc::new(marks)))
 }
 
 /// What the marks of a job topic belong to. Blocks.
