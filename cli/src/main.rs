@@ -1,15 +1,20 @@
 //! The binary `tidegate`: one thin file a subcommand, each calling a crate below.
 
+mod completions;
 mod config;
+mod demo;
 mod dlq;
+mod health;
+mod init;
 mod produce;
 mod services;
 mod topics;
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
+use tidegate_bootstrap::init::InitError;
 use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
@@ -32,6 +37,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate init                                  write a first tidegate.toml
   tidegate topics apply                          create the pipeline's topics
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
@@ -44,6 +50,8 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a first configuration, from flags or by asking
+    Init(init::Init),
     /// Read source topics, and turn each event into jobs
     Ingest,
     /// Run the jobs of one or more tiers
@@ -61,6 +69,15 @@ enum Command {
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Ask a running service whether it is well
+    Health(health::Health),
+    /// Play the parts of a demo that are not tidegate's: publishers and an endpoint
+    #[command(subcommand)]
+    Demo(demo::Demo),
+    /// Print a script that completes command lines
+    Completions(completions::Completions),
+    /// Print or write manual pages
+    Man(completions::Man),
 }
 
 /// How a command ends when it does not fail.
@@ -75,15 +92,21 @@ fn main() -> ! {
 }
 
 fn run(cli: Cli) -> Answer {
-    let config = Config::load(cli.config.as_deref(), process_environment())?;
+    let file = cli.config;
+    let load = || Config::load(file.as_deref(), process_environment());
     match cli.command {
-        Command::Ingest => services::ingest(config),
-        Command::Worker(args) => services::worker(config, &args),
-        Command::Retry => services::retry(config),
-        Command::Topics(command) => topics::run(&config, &command),
-        Command::Produce(args) => produce::run(&config, &args),
-        Command::Dlq(command) => dlq::run(&config, &command),
-        Command::Config(command) => config::run(&config, &command),
+        Command::Init(args) => init::run(file.as_deref(), args),
+        Command::Ingest => services::ingest(load()?),
+        Command::Worker(args) => services::worker(load()?, &args),
+        Command::Retry => services::retry(load()?),
+        Command::Topics(command) => topics::run(&load()?, &command),
+        Command::Produce(args) => produce::run(&load()?, &args),
+        Command::Dlq(command) => dlq::run(&load()?, &command),
+        Command::Config(command) => config::run(&load()?, &command),
+        Command::Health(args) => health::run(load, &args),
+        Command::Demo(command) => demo::run(load, &command),
+        Command::Completions(args) => completions::completions(Cli::command(), &args),
+        Command::Man(args) => completions::man(Cli::command(), &args),
     }
 }
 
@@ -100,6 +123,12 @@ fn message(error: &anyhow::Error) -> String {
 
 fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<InitError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_demo::DemoError>() {
         return error.exit_code();
     }
     let connect = match error.downcast_ref::<TopicError>() {

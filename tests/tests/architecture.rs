@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 6] = [
     &["shared/pipeline"],
     &["shared/bootstrap", "shared/codec", "shared/kafka", "shared/state"],
     &["shared/service"],
-    &["services/ingest", "services/retry", "services/worker"],
+    &["services/demo", "services/ingest", "services/retry", "services/worker"],
     &["cli", "examples/own-worker"],
 ];
 

@@ -46,6 +46,7 @@ pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};
 pub use selection::{Ignore, Scalar, When};
+pub(crate) use suggestion::nearest;
 pub use suggestion::suggest;
 pub use values::{ByteSize, exact as duration_text};
 

@@ -15,7 +15,7 @@ pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 }
 
 /// The candidate that a person who typed `name` most likely meant.
-pub(super) fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let typed = fold(name);
     // A third of the name may differ: enough for slips, too little to propose an unrelated word.
     let tolerance = (name.chars().count() / 3).clamp(1, 5);
