@@ -2,10 +2,12 @@
 
 mod completions;
 mod config;
+mod console;
 mod demo;
 mod dlq;
 mod health;
 mod init;
+mod job;
 mod produce;
 mod services;
 mod topics;
@@ -42,7 +44,9 @@ Examples:
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
   tidegate retry                                 hand waiting jobs on when they are due
-  tidegate dlq list --json | jq .error.message   what could not be done, and why
+  tidegate console                               the same as a web page, at http://127.0.0.1:9680
+  tidegate dlq groups                            what could not be done, and why
+  tidegate dlq replay --group FINGERPRINT        what running it again would do
 
 Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the configuration is wrong;
 3 the answer is no (a topic is missing, nothing was found).
@@ -63,9 +67,14 @@ enum Command {
     Topics(topics::Topics),
     /// Publish JSON lines as Avro events
     Produce(produce::Produce),
-    /// Look at dead-lettered records
+    /// The inbox: see what could not be done and why, replay it, discard it
     #[command(subcommand)]
     Dlq(dlq::Dlq),
+    /// Find one job
+    #[command(subcommand)]
+    Job(job::Job),
+    /// The inbox as a web page, with an API
+    Console(console::Console),
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -101,7 +110,9 @@ fn run(cli: Cli) -> Answer {
         Command::Retry => services::retry(load()?),
         Command::Topics(command) => topics::run(&load()?, &command),
         Command::Produce(args) => produce::run(&load()?, &args),
-        Command::Dlq(command) => dlq::run(&load()?, &command),
+        Command::Dlq(command) => dlq::run(load()?, &command),
+        Command::Job(command) => job::run(load()?, &command),
+        Command::Console(args) => console::run(load()?, &args),
         Command::Config(command) => config::run(&load()?, &command),
         Command::Health(args) => health::run(load, &args),
         Command::Demo(command) => demo::run(load, &command),
@@ -129,6 +140,12 @@ fn code_of(error: &anyhow::Error) -> Code {
         return error.exit_code();
     }
     if let Some(error) = error.downcast_ref::<tidegate_demo::DemoError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_operator::OperatorError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_console::ConsoleError>() {
         return error.exit_code();
     }
     let connect = match error.downcast_ref::<TopicError>() {

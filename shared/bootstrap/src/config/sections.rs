@@ -278,16 +278,23 @@ impl Observe {
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9600));
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let listen = section.or("listen", default, listen);
+        let listen = section.or("listen", default, listen_like("127.0.0.1:9600"));
         let log = section.optional("log", values::parsed).or_else(|| "info".parse().ok());
         let log_format = section.or("log_format", LogFormat::Text, values::one_of(&formats));
         Some(Self { listen, log: log?, log_format })
     }
 }
 
-fn listen(raw: &Raw) -> Result<SocketAddr, InvalidValue> {
-    let text = values::text(raw)?;
-    let remedy =
-        "write an IP address and a port, like \"127.0.0.1:9600\", or \"0.0.0.0:9600\" for all interfaces";
-    text.parse().map_err(|_| InvalidValue::new(format!("`{text}` is no address to listen on"), remedy))
+/// An address to listen on; `example` is the one that the remedy shows.
+pub(super) fn listen_like(example: &'static str) -> impl Fn(&Raw) -> Result<SocketAddr, InvalidValue> {
+    move |raw| {
+        let text = values::text(raw)?;
+        text.parse().map_err(|_| {
+            let port = example.rsplit(':').next().unwrap_or_default();
+            let remedy = format!(
+                "write an IP address and a port, like \"{example}\", or \"0.0.0.0:{port}\" for all interfaces"
+            );
+            InvalidValue::new(format!("`{text}` is no address to listen on"), remedy)
+        })
+    }
 }
