@@ -63,7 +63,9 @@ fn token(name: &str, role: RoleName) -> Answer {
         RoleName::Operator => "operator",
     };
     print(new.token());
-    print_note("the token above is shown this once; give it to its user. The configuration gets these lines:");
+    print_note(
+        "the token above is shown this once; give it to its user. The configuration gets these lines:",
+    );
     print(&format!("\n[console.users.\"{name}\"]\nrole = \"{role}\"\ntoken_hash = \"{}\"", new.hash()));
     Ok(ExitCode::Ok)
 }

@@ -1,18 +1,22 @@
 //! The binary `tidegate`: one thin file a subcommand, each calling a crate below.
 
+mod completions;
 mod config;
 mod console;
+mod demo;
 mod dlq;
+mod health;
+mod init;
 mod job;
 mod produce;
 mod services;
 mod topics;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
+use tidegate_bootstrap::init::InitError;
 use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
@@ -35,6 +39,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate init                                  write a first tidegate.toml
   tidegate topics apply                          create the pipeline's topics
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
@@ -49,6 +54,8 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write a first configuration, from flags or by asking
+    Init(init::Init),
     /// Read source topics, and turn each event into jobs
     Ingest,
     /// Run the jobs of one or more tiers
@@ -71,34 +78,46 @@ enum Command {
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Ask a running service whether it is well
+    Health(health::Health),
+    /// Play the parts of a demo that are not tidegate's: publishers and an endpoint
+    #[command(subcommand)]
+    Demo(demo::Demo),
+    /// Print a script that completes command lines
+    Completions(completions::Completions),
+    /// Print or write manual pages
+    Man(completions::Man),
 }
 
 /// How a command ends when it does not fail.
 type Answer = anyhow::Result<Code>;
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(code) => code.into(),
-        Err(error) => {
-            print_error(&message(&error));
-            code_of(&error).into()
-        }
-    }
+fn main() -> ! {
+    let code = run(Cli::parse()).unwrap_or_else(|error| {
+        print_error(&message(&error));
+        code_of(&error)
+    });
+    tidegate_kafka::end_process(code as u8)
 }
 
 fn run(cli: Cli) -> Answer {
-    let config = Config::load(cli.config.as_deref(), process_environment())?;
+    let file = cli.config;
+    let load = || Config::load(file.as_deref(), process_environment());
     match cli.command {
-        Command::Ingest => services::ingest(config),
-        Command::Worker(args) => services::worker(config, &args),
-        Command::Retry => services::retry(config),
-        Command::Topics(command) => topics::run(&config, &command),
-        Command::Produce(args) => produce::run(&config, &args),
-        Command::Dlq(command) => dlq::run(config, &command),
-        Command::Job(command) => job::run(config, &command),
-        Command::Console(args) => console::run(config, &args),
-        Command::Config(command) => config::run(&config, &command),
+        Command::Init(args) => init::run(file.as_deref(), args),
+        Command::Ingest => services::ingest(load()?),
+        Command::Worker(args) => services::worker(load()?, &args),
+        Command::Retry => services::retry(load()?),
+        Command::Topics(command) => topics::run(&load()?, &command),
+        Command::Produce(args) => produce::run(&load()?, &args),
+        Command::Dlq(command) => dlq::run(load()?, &command),
+        Command::Job(command) => job::run(load()?, &command),
+        Command::Console(args) => console::run(load()?, &args),
+        Command::Config(command) => config::run(&load()?, &command),
+        Command::Health(args) => health::run(load, &args),
+        Command::Demo(command) => demo::run(load, &command),
+        Command::Completions(args) => completions::completions(Cli::command(), &args),
+        Command::Man(args) => completions::man(Cli::command(), &args),
     }
 }
 
@@ -115,6 +134,12 @@ fn message(error: &anyhow::Error) -> String {
 
 fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<InitError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_demo::DemoError>() {
         return error.exit_code();
     }
     if let Some(error) = error.downcast_ref::<tidegate_operator::OperatorError>() {
@@ -153,6 +178,6 @@ fn print(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+        tidegate_kafka::end_process(0);
     }
 }

@@ -60,9 +60,12 @@ impl Browser {
             ..Launch::default()
         });
         let base = format!("http://127.0.0.1:{port}");
-        let ready = look_until(SOON, || crate::http::get(&format!("{base}/status")).ok().filter(|(status, _)| *status == 200));
+        let ready = look_until(SOON, || {
+            crate::http::get(&format!("{base}/status")).ok().filter(|(status, _)| *status == 200)
+        });
         assert!(ready.is_some(), "chromedriver did not start: is it installed? ./x setup installs it");
-        let client = reqwest::Client::builder().no_proxy().timeout(SOON * 2).build().expect("a client can be built");
+        let client =
+            reqwest::Client::builder().no_proxy().timeout(SOON * 2).build().expect("a client can be built");
         let profile = directory.path().join("profile");
         let arguments = [
             "--headless=new".to_owned(),
@@ -79,7 +82,8 @@ impl Browser {
         } } });
         let answer = call(&client, reqwest::Method::POST, format!("{base}/session"), Some(options));
         let id = answer["sessionId"].as_str().unwrap_or_else(|| panic!("no session: {answer}")).to_owned();
-        let browser = Self { session: format!("{base}/session/{id}"), client, _driver: driver, _directory: directory };
+        let browser =
+            Self { session: format!("{base}/session/{id}"), client, _driver: driver, _directory: directory };
         browser.look_as(Theme::Light, Width::Desk);
         browser
     }
@@ -172,7 +176,8 @@ impl Browser {
         let scheme = if theme == Theme::Dark { "dark" } else { "light" };
         let features = json!([{ "name": "prefers-color-scheme", "value": scheme }, { "name": "prefers-reduced-motion", "value": "reduce" }]);
         self.devtools("Emulation.setEmulatedMedia", json!({ "features": features }));
-        let (width, height, mobile) = if width == Width::Phone { (400, 860, true) } else { (1280, 860, false) };
+        let (width, height, mobile) =
+            if width == Width::Phone { (400, 860, true) } else { (1280, 860, false) };
         let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile });
         self.devtools("Emulation.setDeviceMetricsOverride", metrics);
     }
@@ -185,7 +190,8 @@ impl Browser {
     /// Writes the whole page as a PNG.
     #[track_caller]
     pub fn shoot(&self, file: &Path) {
-        let shot = self.devtools("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
+        let shot = self
+            .devtools("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
         let bytes = STANDARD.decode(shot["data"].as_str().unwrap_or_default()).expect("a picture is base64");
         if let Some(folder) = file.parent() {
             std::fs::create_dir_all(folder).expect("a folder for pictures can be made");

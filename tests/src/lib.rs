@@ -14,6 +14,7 @@
 pub mod background;
 pub mod bench;
 pub mod browser;
+pub mod compose;
 pub mod dead_letters;
 pub mod demo;
 pub mod endpoint;

@@ -21,7 +21,7 @@ const LAYERS: [&[&str]; 7] = [
     &["shared/pipeline"],
     &["shared/bootstrap", "shared/codec", "shared/kafka", "shared/state"],
     &["shared/service"],
-    &["services/ingest", "services/operator", "services/retry", "services/worker"],
+    &["services/demo", "services/ingest", "services/operator", "services/retry", "services/worker"],
     &["services/console"],
     &["cli", "examples/own-worker"],
 ];

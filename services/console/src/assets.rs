@@ -15,8 +15,16 @@ struct Asset {
 }
 
 const ASSETS: [Asset; 3] = [
-    Asset { name: "console.css", kind: "text/css; charset=utf-8", text: include_str!("../assets/console.css") },
-    Asset { name: "console.js", kind: "text/javascript; charset=utf-8", text: include_str!("../assets/console.js") },
+    Asset {
+        name: "console.css",
+        kind: "text/css; charset=utf-8",
+        text: include_str!("../assets/console.css"),
+    },
+    Asset {
+        name: "console.js",
+        kind: "text/javascript; charset=utf-8",
+        text: include_str!("../assets/console.js"),
+    },
     Asset { name: "mark.svg", kind: "image/svg+xml", text: include_str!("../assets/mark.svg") },
 ];
 
@@ -33,7 +41,9 @@ pub(crate) fn address(name: &str) -> String {
 }
 
 pub(crate) async fn serve(Path(file): Path<String>) -> Answer {
-    let wanted = |asset: &&Asset| file.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('.')) == Some(asset.name);
+    let wanted = |asset: &&Asset| {
+        file.strip_prefix(VERSION.as_str()).and_then(|rest| rest.strip_prefix('.')) == Some(asset.name)
+    };
     let asset = ASSETS.iter().find(wanted).ok_or_else(Failure::no_page)?;
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static(asset.kind)),

@@ -44,7 +44,8 @@ impl Failure {
     }
 
     pub(crate) fn wrong_method() -> Self {
-        let detail = "This address does not take such a request. The documentation names those that it takes.";
+        let detail =
+            "This address does not take such a request. The documentation names those that it takes.";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed", "Not like this", detail)
     }
 
@@ -53,7 +54,8 @@ impl Failure {
     }
 
     pub(crate) fn too_large() -> Self {
-        let detail = "What was sent is larger than 2 MiB. Select by a filter or a group instead of one by one.";
+        let detail =
+            "What was sent is larger than 2 MiB. Select by a filter or a group instead of one by one.";
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "That is too much at once", detail)
     }
 

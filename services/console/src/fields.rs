@@ -19,7 +19,11 @@ impl Fields {
 
     /// The first value of a name, unless it is empty: an input that nobody filled in sends an empty one.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| value.trim()).filter(|value| !value.is_empty())
+        self.0
+            .iter()
+            .find(|(found, _)| found == name)
+            .map(|(_, value)| value.trim())
+            .filter(|value| !value.is_empty())
     }
 
     /// The first value of a name as it was sent.
@@ -40,7 +44,8 @@ impl Fields {
     /// A number, if the field is there.
     pub(crate) fn number<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some(text) = self.get(name) else { return Ok(None) };
-        let refuse = |_| Failure::bad_request(format!("`{name}` is `{text}`, which is not a number of its kind"));
+        let refuse =
+            |_| Failure::bad_request(format!("`{name}` is `{text}`, which is not a number of its kind"));
         text.parse().map(Some).map_err(refuse)
     }
 
@@ -79,7 +84,8 @@ pub(crate) fn of_filter(filter: &Filter) -> Vec<(&'static str, String)> {
         ("handler", &filter.handlers),
         ("source", &filter.sources),
     ];
-    let listed = lists.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value.clone())));
+    let listed =
+        lists.into_iter().flat_map(|(name, values)| values.iter().map(move |value| (name, value.clone())));
     let since = filter.since.map(|time| ("since", time.to_string()));
     let until = filter.until.map(|time| ("until", time.to_string()));
     let text = filter.text.clone().map(|text| ("q", text));

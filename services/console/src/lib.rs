@@ -28,8 +28,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tidegate_bootstrap::config::Console as Settings;
 use tokio::sync::Semaphore;
 
-pub use connected::run;
 pub use access::{NewToken, NoRandomness, NotForEverybody, may_listen};
+pub use connected::run;
 pub use routes::{Access as RouteAccess, Route};
 pub use server::{ConsoleError, Server};
 

@@ -20,7 +20,9 @@ const EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn events(State(console): State<Console>, asker: Asker, Path(id): Path<String>) -> Answer {
     let seat = console.watchers().try_acquire_owned();
-    let seat = seat.map_err(|_| Failure::unavailable("Too many pages watch runs already: reload this one to see how it goes on."))?;
+    let seat = seat.map_err(|_| {
+        Failure::unavailable("Too many pages watch runs already: reload this one to see how it goes on.")
+    })?;
     // One that is not there is told by a status, before anything is streamed.
     pages::runs::find(&console, id.clone()).await?;
     let watch = Watch { console, asker, id, sent: None, rests: false, _seat: seat };

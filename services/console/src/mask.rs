@@ -37,7 +37,10 @@ pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, bool
 }
 
 fn is_ours(name: &[u8]) -> bool {
-    name == b"job" || name.starts_with(b"job-") || name.starts_with(b"__connect.errors.") || name == b"traceparent"
+    name == b"job"
+        || name.starts_with(b"job-")
+        || name.starts_with(b"__connect.errors.")
+        || name == b"traceparent"
 }
 
 /// Hides the value at a path, in each entry of arrays and in each branch of a union on the way.
@@ -87,7 +90,10 @@ mod tests {
         let (masked, hides) = mask(content(event), &paths(&["customer.iban", "items.note"]));
         assert!(hides);
         let Event::Decoded { json, .. } = &masked.event else { panic!("it is decoded") };
-        assert_eq!(*json, json!({ "id": 1, "customer": { "iban": HIDDEN, "name": "Ana" }, "items": [{ "note": HIDDEN }, { "note": HIDDEN }] }));
+        assert_eq!(
+            *json,
+            json!({ "id": 1, "customer": { "iban": HIDDEN, "name": "Ana" }, "items": [{ "note": HIDDEN }, { "note": HIDDEN }] })
+        );
         for bytes in [&masked.key, &masked.value, &masked.headers[0].value] {
             assert_eq!(bytes.as_deref(), Some(HIDDEN.as_bytes()));
         }
@@ -99,14 +105,16 @@ mod tests {
         let event = json!({ "id": 1 });
         assert!(!mask(content(event.clone()), &paths(&["iban", "id.x"])).1);
         assert!(!mask(content(event), &[]).1);
-        let undecodable = Content { event: Event::Undecodable { reason: "r".to_owned() }, ..content(Value::Null) };
+        let undecodable =
+            Content { event: Event::Undecodable { reason: "r".to_owned() }, ..content(Value::Null) };
         let (masked, hides) = mask(undecodable, &paths(&["iban"]));
         assert!(hides && masked.value.as_deref() == Some(HIDDEN.as_bytes()));
     }
 
     #[test]
     fn a_masked_record_or_list_is_hidden_whole() {
-        let (masked, _) = mask(content(json!({ "card": { "number": 1 }, "all": [1, 2] })), &paths(&["card", "all"]));
+        let (masked, _) =
+            mask(content(json!({ "card": { "number": 1 }, "all": [1, 2] })), &paths(&["card", "all"]));
         let Event::Decoded { json, .. } = &masked.event else { panic!("it is decoded") };
         assert_eq!(*json, json!({ "card": HIDDEN, "all": HIDDEN }));
     }

@@ -11,7 +11,7 @@ use tidegate_kafka::ConnectError;
 use tidegate_operator::OperatorError;
 use tokio::net::TcpListener;
 
-use crate::access::{NotForEverybody, NoRandomness, may_listen};
+use crate::access::{NoRandomness, NotForEverybody, may_listen};
 use crate::{Console, routes};
 
 /// How long answers that are under way may take when the console stops. Nothing that was ordered is lost: the journal has it.
@@ -27,7 +27,9 @@ pub enum ConsoleError {
     #[error(transparent)]
     NoRandomness(#[from] NoRandomness),
     /// The port is not to be had.
-    #[error("cannot listen on {address}: {source}; set console.listen (TIDEGATE_CONSOLE__LISTEN) to another address or port")]
+    #[error(
+        "cannot listen on {address}: {source}; set console.listen (TIDEGATE_CONSOLE__LISTEN) to another address or port"
+    )]
     Bind {
         /// The address of `console.listen`.
         address: SocketAddr,

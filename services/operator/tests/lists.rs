@@ -15,12 +15,14 @@ const CLASSES: [Option<&str>; 3] = [None, Some("charge"), Some("mail")];
 const MESSAGES: [&str; 4] = ["connection refused", "no such user", "balance too low", "bad gateway"];
 
 fn any_letter(events: i64) -> impl Strategy<Value = Made> {
-    (0..events, 0..3_usize, 0..4_usize, 0..2_u32, 0..4000_i64).prop_map(|(event, class, message, round, at)| {
-        let kind = if message % 2 == 0 { FailureKind::Transient } else { FailureKind::Permanent };
-        // An event of a class is always of that class.
-        let class = CLASSES[(class + event as usize) % 3];
-        Made { kind, message: MESSAGES[message].to_owned(), round, at, ..Made::new(event, class) }
-    })
+    (0..events, 0..3_usize, 0..4_usize, 0..2_u32, 0..4000_i64).prop_map(
+        |(event, class, message, round, at)| {
+            let kind = if message % 2 == 0 { FailureKind::Transient } else { FailureKind::Permanent };
+            // An event of a class is always of that class.
+            let class = CLASSES[(class + event as usize) % 3];
+            Made { kind, message: MESSAGES[message].to_owned(), round, at, ..Made::new(event, class) }
+        },
+    )
 }
 
 fn any_filter() -> impl Strategy<Value = Filter> {
@@ -181,11 +183,8 @@ fn a_search_is_paged_without_repeats_or_gaps() {
     let letters: Vec<Made> = (0..200).map(|event| Made::new(event, CLASSES[event as usize % 3])).collect();
     index.letters(Partition(0), &records(&letters, 0)).unwrap();
     index.words(Partition(0), &records(&letters, 0)).unwrap();
-    let filter = Filter {
-        text: Some("refused".to_owned()),
-        classes: vec!["mail".to_owned()],
-        ..Filter::default()
-    };
+    let filter =
+        Filter { text: Some("refused".to_owned()), classes: vec!["mail".to_owned()], ..Filter::default() };
     let mut query = ListQuery { filter, limit: Some(7), ..ListQuery::default() };
     let mut seen = Vec::new();
     loop {
@@ -196,8 +195,11 @@ fn a_search_is_paged_without_repeats_or_gaps() {
             break;
         }
     }
-    let expected: Vec<String> =
-        (0..200).rev().filter(|event| event % 3 == 2).map(|event| format!("shop.orders/3/{event}/mail")).collect();
+    let expected: Vec<String> = (0..200)
+        .rev()
+        .filter(|event| event % 3 == 2)
+        .map(|event| format!("shop.orders/3/{event}/mail"))
+        .collect();
     assert_eq!(seen, expected);
 }
 
@@ -209,10 +211,12 @@ fn groups_by_handler_follow_the_configuration_and_tell_no_query() {
     let letters: Vec<Made> = (0..9).map(|event| Made::new(event, CLASSES[event as usize % 3])).collect();
     index.letters(Partition(0), &records(&letters, 0)).unwrap();
     let page = inbox.groups(&GroupQuery { by: By::Handler, ..GroupQuery::default() }).unwrap();
-    let keys: BTreeMap<&str, u64> = page.groups.iter().map(|group| (group.key.as_str(), group.items)).collect();
+    let keys: BTreeMap<&str, u64> =
+        page.groups.iter().map(|group| (group.key.as_str(), group.items)).collect();
     assert_eq!(keys, [("http http://127.0.0.1:1/charge", 3), ("log", 3), ("-", 3)].into());
     let handlers = vec!["log".to_owned()];
-    let list = inbox.list(&ListQuery { filter: Filter { handlers, ..Filter::default() }, ..ListQuery::default() });
+    let list =
+        inbox.list(&ListQuery { filter: Filter { handlers, ..Filter::default() }, ..ListQuery::default() });
     assert!(list.unwrap().items.iter().all(|row| row.job.class.as_deref() == Some("mail")));
 }
 
@@ -230,7 +234,10 @@ fn messages_that_differ_without_end_end_in_one_group_for_each_kind_and_code() {
         word
     };
     let letters: Vec<Made> = (0..10_500)
-        .map(|event| Made { message: format!("no such user {}", word(event)), ..Made::new(event, Some("mail")) })
+        .map(|event| Made {
+            message: format!("no such user {}", word(event)),
+            ..Made::new(event, Some("mail"))
+        })
         .collect();
     index.letters(Partition(0), &records(&letters, 0)).unwrap();
     let page = inbox.groups(&GroupQuery::default()).unwrap();

@@ -52,7 +52,10 @@ impl Shop {
 
     pub(crate) fn start_console(&mut self) {
         let worker = self.jobs.pipeline.url("worker").replace("http://", "");
-        let env = [("TIDEGATE_CONSOLE__LISTEN", self.address.as_str()), ("TIDEGATE_CONSOLE__SCRAPE", worker.as_str())];
+        let env = [
+            ("TIDEGATE_CONSOLE__LISTEN", self.address.as_str()),
+            ("TIDEGATE_CONSOLE__SCRAPE", worker.as_str()),
+        ];
         self.jobs.pipeline.launch("console", &["console"], &env);
         let url = self.url("/livez");
         self.jobs.pipeline.process("console").wait_for_url(&url, SOON);

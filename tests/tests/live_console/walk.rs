@@ -11,11 +11,14 @@ use crate::shop::{BROKEN, Shop};
 /// Pictures of the page that is shown: light, dark and on a phone. They are build output.
 fn shoot(browser: &Browser, name: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
-    for (theme, width, what) in
-        [(Theme::Dark, Width::Desk, "dark"), (Theme::Light, Width::Phone, "phone"), (Theme::Light, Width::Desk, "light")]
-    {
+    for (theme, width, what) in [
+        (Theme::Dark, Width::Desk, "dark"),
+        (Theme::Light, Width::Phone, "phone"),
+        (Theme::Light, Width::Desk, "light"),
+    ] {
         browser.look_as(theme, width);
-        let wide = browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
+        let wide =
+            browser.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(wide, 0, "{name}, {what}: the page is wider than its window");
         browser.shoot(&folder.join(format!("{name}-{what}.png")));
     }

@@ -26,7 +26,8 @@ impl Cookie {
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
         let values = || headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let named = |name: &str| {
-            let mut pairs = values().flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+            let mut pairs =
+                values().flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
             pairs.find(|(found, _)| *found == name).map(|(_, value)| value.to_owned())
         };
         let text = named(SECURE).or_else(|| named(PLAIN))?;
@@ -80,7 +81,8 @@ impl Transport {
         // The last address is the proxy's own observation; those before it are what the client claims.
         let last = told("x-forwarded-for").and_then(|list| list.rsplit(',').next()).map(str::trim);
         let client = last.and_then(|address| address.parse::<IpAddr>().ok()).unwrap_or(peer).to_canonical();
-        let is_https = told("x-forwarded-proto").is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"));
+        let is_https =
+            told("x-forwarded-proto").is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"));
         Self { client, proxied, is_https }
     }
 

@@ -69,13 +69,17 @@ pub(crate) enum Identity {
 /// Why somebody is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Refusal {
-    #[error("this token is not known: make one with `tidegate console token` and put its hash into the configuration")]
+    #[error(
+        "this token is not known: make one with `tidegate console token` and put its hash into the configuration"
+    )]
     UnknownToken,
     #[error("too many wrong tokens came from your address; try again in {} s", .0.as_secs().max(1))]
     TooMany(std::time::Duration),
     #[error("`{0}` has no access: add [console.users.\"{0}\"] to the configuration")]
     UnknownUser(String),
-    #[error("the proxy's header stands there twice or is no name, so it is not clear who you are: let the proxy replace it")]
+    #[error(
+        "the proxy's header stands there twice or is no name, so it is not clear who you are: let the proxy replace it"
+    )]
     UnclearUser,
     #[error(
         "the console was called by the name `{0}`, but answers to localhost only while it asks nobody who they are: \
@@ -114,7 +118,8 @@ impl Access {
 
     /// How a request came to us: what a trusted proxy says of it, or what the connection shows.
     pub(crate) fn transport(&self, headers: &HeaderMap, peer: IpAddr) -> Transport {
-        let proxied = self.settings.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&canonical(peer)));
+        let proxied =
+            self.settings.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&canonical(peer)));
         Transport::of(headers, canonical(peer), proxied)
     }
 
@@ -176,7 +181,10 @@ impl Access {
             let (name, role) = (name.to_string(), Role::Reader);
             (proxy.others == Others::Reader).then_some(Visitor { name, role, how: How::Proxy })
         });
-        Some(visitor.map_or_else(|| Identity::Refused(Refusal::UnknownUser(name.to_string())), Identity::Known))
+        Some(
+            visitor
+                .map_or_else(|| Identity::Refused(Refusal::UnknownUser(name.to_string())), Identity::Known),
+        )
     }
 
     fn user(&self, name: &str, how: How) -> Option<Visitor> {
@@ -263,7 +271,14 @@ mod tests {
         for host in ["localhost", "LOCALHOST:9680", "127.0.0.1:9680", "127.8.8.8", "[::1]:9680", "[::1]"] {
             assert!(is_this_machine(host), "{host}");
         }
-        for host in ["", "evil.example", "evil.example:9680", "localhost.evil.example", "10.0.0.1:9680", "127.0.0.1.evil.example"] {
+        for host in [
+            "",
+            "evil.example",
+            "evil.example:9680",
+            "localhost.evil.example",
+            "10.0.0.1:9680",
+            "127.0.0.1.evil.example",
+        ] {
             assert!(!is_this_machine(host), "{host}");
         }
     }

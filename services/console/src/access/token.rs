@@ -18,7 +18,9 @@ const CONTEXT: &str = "tidegate 2026-11 console token";
 
 /// The operating system gives no random bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the operating system gives no random bytes, and without them no token and no session is safe; see whether /dev/urandom can be read")]
+#[error(
+    "the operating system gives no random bytes, and without them no token and no session is safe; see whether /dev/urandom can be read"
+)]
 pub struct NoRandomness;
 
 /// Random bytes that nobody can foresee.

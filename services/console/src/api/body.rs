@@ -17,7 +17,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Failure> {
         // The gate has read it, and refused one that is too large.
-        let bytes = axum::body::to_bytes(request.into_body(), usize::MAX).await.map_err(|_| Failure::too_large())?;
+        let bytes =
+            axum::body::to_bytes(request.into_body(), usize::MAX).await.map_err(|_| Failure::too_large())?;
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         let read = serde_json::from_slice(text);
         read.map(Self).map_err(|error| Failure::bad_request(format!("the body can't be read: {error}")))

@@ -61,8 +61,32 @@ struct WantedFilter {
 
 impl From<WantedFilter> for Filter {
     fn from(wanted: WantedFilter) -> Self {
-        let WantedFilter { states, classes, tiers, kinds, groups, schemas, handlers, sources, since, until, text } = wanted;
-        Self { states, classes, tiers, kinds, fingerprints: groups, schemas, handlers, sources, since, until, text }
+        let WantedFilter {
+            states,
+            classes,
+            tiers,
+            kinds,
+            groups,
+            schemas,
+            handlers,
+            sources,
+            since,
+            until,
+            text,
+        } = wanted;
+        Self {
+            states,
+            classes,
+            tiers,
+            kinds,
+            fingerprints: groups,
+            schemas,
+            handlers,
+            sources,
+            since,
+            until,
+            text,
+        }
     }
 }
 
@@ -72,9 +96,11 @@ impl Wanted {
         let missing = || Failure::bad_request("`reason` is missing: say why.");
         let order = match self.order {
             OrderName::Replay if self.forced && reason.is_none() => return Err(missing()),
-            OrderName::Replay => {
-                Order::Replay { forced: self.forced, edited: self.event.map(|event| event.to_string()), reason }
-            }
+            OrderName::Replay => Order::Replay {
+                forced: self.forced,
+                edited: self.event.map(|event| event.to_string()),
+                reason,
+            },
             OrderName::Discard => Order::Discard { reason: reason.ok_or_else(missing)? },
             OrderName::Reopen => Order::Reopen { reason: reason.ok_or_else(missing)? },
         };
@@ -86,7 +112,11 @@ impl Wanted {
     }
 }
 
-pub(super) async fn prepare(State(console): State<Console>, asker: Asker, Body(wanted): Body<Wanted>) -> Answer {
+pub(super) async fn prepare(
+    State(console): State<Console>,
+    asker: Asker,
+    Body(wanted): Body<Wanted>,
+) -> Answer {
     let (order, selection) = wanted.read()?;
     let by = asker.visitor()?.name.clone();
     let plan = console.ask(move |inbox| inbox.prepare(&by, &order, &selection)).await?;
@@ -122,11 +152,17 @@ impl Pace {
             return Err(Failure::bad_request("`rate` must be above 0."));
         }
         let ramp = self.ramp.map(|ramp| {
-            let fits = ramp.first > 0 && ramp.factor > 0 && ramp.timeout_seconds > 0 && (0.0..=1.0).contains(&ramp.failures);
+            let fits = ramp.first > 0
+                && ramp.factor > 0
+                && ramp.timeout_seconds > 0
+                && (0.0..=1.0).contains(&ramp.failures);
             let WantedRamp { first, factor, failures, timeout_seconds } = ramp;
             let timeout = Duration::from_secs(timeout_seconds);
-            fits.then_some(Ramp { first, factor, failures, timeout })
-                .ok_or_else(|| Failure::bad_request("`ramp` needs first, factor and timeout_seconds above 0, and failures from 0 to 1."))
+            fits.then_some(Ramp { first, factor, failures, timeout }).ok_or_else(|| {
+                Failure::bad_request(
+                    "`ramp` needs first, factor and timeout_seconds above 0, and failures from 0 to 1.",
+                )
+            })
         });
         Ok(Begin { rate: self.rate, ramp: ramp.transpose()? })
     }
@@ -169,7 +205,9 @@ pub(super) async fn steer(
     let steer = match wanted.steer {
         SteerName::Pause => Steer::Pause,
         SteerName::Resume => Steer::Resume,
-        SteerName::Stop => Steer::Stop { why: wanted.why.unwrap_or_else(|| "an operator stopped it".to_owned()) },
+        SteerName::Stop => {
+            Steer::Stop { why: wanted.why.unwrap_or_else(|| "an operator stopped it".to_owned()) }
+        }
     };
     let by = asker.visitor()?.name.clone();
     console.ask(move |inbox| inbox.steer(&by, &id, &steer)).await?;

@@ -26,11 +26,16 @@ impl KafkaBacklog {
     /// Nothing is asked yet.
     pub fn new(config: &Config) -> Result<Self, ConnectError> {
         let (settings, names) = (wiring::kafka(config), wiring::names(config));
-        let of_tier = |tier: &str| Ok((tier.to_owned(), GroupLag::new(&settings, &names.worker_group(tier))?));
+        let of_tier =
+            |tier: &str| Ok((tier.to_owned(), GroupLag::new(&settings, &names.worker_group(tier))?));
         Ok(Self {
             cluster: Cluster::connect(&settings)?,
             retry: GroupLag::new(&settings, &names.retry_group())?,
-            tiers: config.tiers.keys().map(|tier| of_tier(tier.as_str())).collect::<Result<_, ConnectError>>()?,
+            tiers: config
+                .tiers
+                .keys()
+                .map(|tier| of_tier(tier.as_str()))
+                .collect::<Result<_, ConnectError>>()?,
             names,
             looking: Mutex::new(()),
         })
@@ -51,7 +56,8 @@ impl Backlog for KafkaBacklog {
                 let lags = group.of(topics).map_err(|error| error.to_string())?;
                 Ok::<_, String>((!topics.is_empty()).then(|| lags.values().sum()))
             };
-            let figures = TierFigures { waiting: lag(workers, &of_jobs)?, delayed: lag(&self.retry, &of_delays)? };
+            let figures =
+                TierFigures { waiting: lag(workers, &of_jobs)?, delayed: lag(&self.retry, &of_delays)? };
             tiers.insert(tier.clone(), figures);
         }
         Ok(tiers)
@@ -59,5 +65,9 @@ impl Backlog for KafkaBacklog {
 }
 
 fn known(topics: &BTreeMap<String, TopicState>, is_wanted: impl Fn(&str) -> bool) -> Vec<(&str, u32)> {
-    topics.iter().filter(|(name, _)| is_wanted(name)).map(|(name, topic)| (name.as_str(), topic.partitions)).collect()
+    topics
+        .iter()
+        .filter(|(name, _)| is_wanted(name))
+        .map(|(name, topic)| (name.as_str(), topic.partitions))
+        .collect()
 }

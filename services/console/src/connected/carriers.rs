@@ -87,7 +87,8 @@ impl Carriers {
             return;
         }
         known.insert(run, Known { is_active: true, ..Known::default() });
-        let carrier = Carrier { inbox: self.inbox.clone(), stop: self.stop.clone(), known: self.known.clone(), run };
+        let carrier =
+            Carrier { inbox: self.inbox.clone(), stop: self.stop.clone(), known: self.known.clone(), run };
         let thread = std::thread::Builder::new().name("run".to_owned()).spawn(move || carrier.carry());
         if let Err(error) = thread {
             known.remove(&run);
@@ -116,7 +117,11 @@ impl Carrier {
                 if let Some(known) = self.known.lock().get_mut(&self.run) {
                     known.note(progress);
                 }
-                if self.stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if self.stop.load(Ordering::Relaxed) {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
             };
             match self.inbox.carry_out(self.run, NAME, &mut each) {
                 Ok(RunEnd::Finished | RunEnd::Stopped(_) | RunEnd::Left) => break,
@@ -148,7 +153,9 @@ mod tests {
     #[test]
     fn what_ended_is_told_by_the_step_that_it_belongs_to() {
         let mut known = Known::default();
-        for (step, items, passed, failed) in [(1, 1, 0, 0), (1, 1, 1, 0), (2, 5, 4, 1), (2, 5, 5, 1), (3, 25, 6, 1), (3, 25, 20, 3)] {
+        for (step, items, passed, failed) in
+            [(1, 1, 0, 0), (1, 1, 1, 0), (2, 5, 4, 1), (2, 5, 5, 1), (3, 25, 6, 1), (3, 25, 20, 3)]
+        {
             known.note(&progress(step, items, passed, failed));
         }
         let steps: Vec<_> = known.steps.iter().map(|step| (step.items, step.passed, step.failed)).collect();

@@ -9,9 +9,9 @@ use tidegate_pipeline::Record;
 
 use super::carriers::Carriers;
 use crate::inbox::{
-    Answer, Attempted, By, ClassRow, Content, Event, Filter, Group, GroupPage, GroupQuery, Header, History, InboxError,
-    Item, ItemPage, ItemQuery, JournalEntry, Letter, Overview, Plan, PlanPart, Ramp, Row, Run, RunStatus, Sort, Source,
-    TrendStep, Trouble,
+    Answer, Attempted, By, ClassRow, Content, Event, Filter, Group, GroupPage, GroupQuery, Header, History,
+    InboxError, Item, ItemPage, ItemQuery, JournalEntry, Letter, Overview, Plan, PlanPart, Ramp, Row, Run,
+    RunStatus, Sort, Source, TrendStep, Trouble,
 };
 
 pub(super) fn item_ref(text: &str) -> Answer<ItemRef> {
@@ -19,7 +19,8 @@ pub(super) fn item_ref(text: &str) -> Answer<ItemRef> {
 }
 
 pub(super) fn run_id(text: &str) -> Answer<RunId> {
-    RunId::parse(text).ok_or_else(|| InboxError::Request(format!("`{text}` is no run: its id has 16 hex digits.")))
+    RunId::parse(text)
+        .ok_or_else(|| InboxError::Request(format!("`{text}` is no run: its id has 16 hex digits.")))
 }
 
 fn states(states: BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
@@ -27,8 +28,19 @@ fn states(states: BTreeMap<&'static str, u64>) -> BTreeMap<String, u64> {
 }
 
 pub(super) fn filter(filter: &Filter) -> operator::Filter {
-    let Filter { states, classes, tiers, kinds, fingerprints, schemas, handlers, sources, since, until, text } =
-        filter.clone();
+    let Filter {
+        states,
+        classes,
+        tiers,
+        kinds,
+        fingerprints,
+        schemas,
+        handlers,
+        sources,
+        since,
+        until,
+        text,
+    } = filter.clone();
     operator::Filter {
         states,
         classes,
@@ -180,7 +192,10 @@ fn journal_entry(entry: operator::ItemEntry) -> JournalEntry {
 }
 
 pub(super) fn content(record: &Record, event: operator::Event) -> Content {
-    let header = |(name, value): (&[u8], Option<&[u8]>)| Header { name: name.to_vec(), value: value.map(<[u8]>::to_vec) };
+    let header = |(name, value): (&[u8], Option<&[u8]>)| Header {
+        name: name.to_vec(),
+        value: value.map(<[u8]>::to_vec),
+    };
     Content {
         event: match event {
             operator::Event::Decoded { name, json, .. } => Event::Decoded { schema: name, json },

@@ -14,8 +14,8 @@ use tidegate_operator::{self as operator, OperatorError};
 use tokio::runtime::Handle;
 
 use crate::inbox::{
-    Answer, Audit, Begin, Content, GroupPage, GroupQuery, HistoryPage, HistoryQuery, InboxError, Item, ItemPage,
-    ItemQuery, Letters, Order, Orders, Overview, Plan, Run, Runs, Selection, Steer,
+    Answer, Audit, Begin, Content, GroupPage, GroupQuery, HistoryPage, HistoryQuery, InboxError, Item,
+    ItemPage, ItemQuery, Letters, Order, Orders, Overview, Plan, Run, Runs, Selection, Steer,
 };
 
 pub use backlog::KafkaBacklog;
@@ -92,10 +92,14 @@ impl Runs for Connected {
     fn steer(&self, by: &str, run: &str, steer: &Steer) -> Answer<()> {
         let id = run_id(run)?;
         let Some(found) = self.inbox.run(id)? else {
-            return Err(InboxError::Missing("No run has this id. The list of runs has all of them.".to_owned()));
+            return Err(InboxError::Missing(
+                "No run has this id. The list of runs has all of them.".to_owned(),
+            ));
         };
         if found.status == operator::RunStatus::Finished {
-            return Err(InboxError::Refused("The run is finished: there is nothing left to steer.".to_owned()));
+            return Err(InboxError::Refused(
+                "The run is finished: there is nothing left to steer.".to_owned(),
+            ));
         }
         match steer {
             Steer::Pause => self.inbox.pause(id, by)?,
@@ -110,7 +114,8 @@ impl Runs for Connected {
 
     fn history(&self, query: &HistoryQuery) -> Answer<HistoryPage> {
         let before = query.after.as_deref().map(str::parse::<i64>).transpose();
-        let mut before = before.map_err(|_| InboxError::Request("`after` is no place in the history.".to_owned()))?;
+        let mut before =
+            before.map_err(|_| InboxError::Request("`after` is no place in the history.".to_owned()))?;
         let mut page = HistoryPage::default();
         let mut looked = 0;
         loop {
@@ -119,7 +124,9 @@ impl Runs for Connected {
             for entry in entries {
                 looked += 1;
                 before = Some(entry.at);
-                let fits = |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
+                let fits = |wanted: &Option<String>, found: &str| {
+                    wanted.as_deref().is_none_or(|wanted| wanted == found)
+                };
                 if fits(&query.by, &entry.by) && fits(&query.what, &entry.what) {
                     page.entries.push(convert::history(entry));
                 }
@@ -149,7 +156,8 @@ impl Orders for Connected {
     }
 
     fn carry_out(&self, by: &str, plan: &str, begin: &Begin) -> Answer<String> {
-        let missing = || InboxError::Missing("This dry run is not kept any more. Select the items again.".to_owned());
+        let missing =
+            || InboxError::Missing("This dry run is not kept any more. Select the items again.".to_owned());
         let prepared = self.plans.find(plan).ok_or_else(missing)?;
         prepared.carry_out(&self.inbox, by, begin, |run| self.carriers.begin(run))
     }

@@ -63,8 +63,13 @@ impl Plans {
         plans.insert(prepared.plan.plan.clone(), Arc::new(prepared));
         let young = now() - KEPT;
         plans.retain(|_, prepared| prepared.plan.at > young);
-        while plans.len() > 1 && plans.values().map(|prepared| prepared.snapshot.items.len()).sum::<usize>() > MOST_ITEMS {
-            let oldest = plans.values().min_by_key(|prepared| prepared.plan.at).map(|prepared| prepared.plan.plan.clone());
+        while plans.len() > 1
+            && plans.values().map(|prepared| prepared.snapshot.items.len()).sum::<usize>() > MOST_ITEMS
+        {
+            let oldest = plans
+                .values()
+                .min_by_key(|prepared| prepared.plan.at)
+                .map(|prepared| prepared.plan.plan.clone());
             oldest.and_then(|oldest| plans.remove(&oldest));
         }
     }
@@ -124,8 +129,9 @@ fn edited(inbox: &Inbox, runtime: &Handle, order: &Order, selected: &Selected) -
     let [item] = items.as_slice() else {
         return Err(InboxError::Request("One item can be edited at a time.".to_owned()));
     };
-    let json = serde_json::from_str(text)
-        .map_err(|error| InboxError::Request(format!("The edited event is no JSON: {error}. Go back, and correct it.")))?;
+    let json = serde_json::from_str(text).map_err(|error| {
+        InboxError::Request(format!("The edited event is no JSON: {error}. Go back, and correct it."))
+    })?;
     Ok(Some(runtime.block_on(inbox.edit(*item, &json))?))
 }
 

@@ -23,7 +23,8 @@ pub async fn run(config: Config, index: Option<&Path>, local_user: String) -> Re
     let inbox = {
         let (config, runtime) = (config.clone(), Handle::current());
         let index = index.map(Path::to_owned);
-        let started = tokio::task::spawn_blocking(move || Connected::start(config, index.as_deref(), runtime));
+        let started =
+            tokio::task::spawn_blocking(move || Connected::start(config, index.as_deref(), runtime));
         Arc::new(started.await.map_err(|error| ConsoleError::Broken(error.to_string()))??)
     };
     let backlog: Arc<dyn Backlog> = Arc::new(KafkaBacklog::new(&config)?);
@@ -31,7 +32,11 @@ pub async fn run(config: Config, index: Option<&Path>, local_user: String) -> Re
     let console = Console::new(Setup {
         pipeline: config.pipeline.name.to_string(),
         settings: config.console.clone(),
-        classes: config.classes.iter().map(|(name, class)| (name.to_string(), class.tier.to_string())).collect(),
+        classes: config
+            .classes
+            .iter()
+            .map(|(name, class)| (name.to_string(), class.tier.to_string()))
+            .collect(),
         local_user,
         inbox: inbox.clone(),
         figures,

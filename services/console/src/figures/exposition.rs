@@ -64,6 +64,9 @@ mod tests {
         let all: Vec<Sample<'_>> = samples(text).collect();
         assert_eq!(all.len(), 3);
         assert_eq!((all[0].name, all[0].value), ("x", 3.0));
-        assert_eq!((all[1].label("class"), all[1].label("tier"), all[1].value), (Some("a"), Some("b \"q\" \\ }"), 1.5));
+        assert_eq!(
+            (all[1].label("class"), all[1].label("tier"), all[1].value),
+            (Some("a"), Some("b \"q\" \\ }"), 1.5)
+        );
     }
 }

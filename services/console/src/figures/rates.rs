@@ -52,7 +52,11 @@ impl Rates {
             for (class, now) in now {
                 let before = before.get(&class).copied().unwrap_or_default();
                 let (figure, done, failed) = figures.entry(class).or_default();
-                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a gauge of handlers")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a gauge of handlers"
+                )]
                 let running = now.running.max(0.0) as u64;
                 figure.running += running;
                 figure.parked |= now.parked;
@@ -80,7 +84,12 @@ fn counters(text: &str) -> BTreeMap<String, Counters> {
     let mut classes: BTreeMap<String, Counters> = BTreeMap::new();
     for sample in samples(text) {
         let Some(class) = sample.label("class") else { continue };
-        let wanted = ["tidegate_jobs_total", "tidegate_job_failures_total", "tidegate_jobs_in_flight", "tidegate_class_parked"];
+        let wanted = [
+            "tidegate_jobs_total",
+            "tidegate_job_failures_total",
+            "tidegate_jobs_in_flight",
+            "tidegate_class_parked",
+        ];
         if !wanted.contains(&sample.name) {
             continue;
         }

@@ -7,7 +7,9 @@ mod orders;
 mod runs;
 
 pub use item::{Attempted, Bytes, Content, Event, Header, Item, JournalEntry, Letter, Source};
-pub use lists::{By, ClassRow, Filter, Group, GroupPage, GroupQuery, ItemPage, ItemQuery, Overview, Row, Sort, TrendStep};
+pub use lists::{
+    By, ClassRow, Filter, Group, GroupPage, GroupQuery, ItemPage, ItemQuery, Overview, Row, Sort, TrendStep,
+};
 pub use orders::{Audit, Begin, Order, Plan, PlanPart, Ramp, Selection, Trouble};
 pub use runs::{History, HistoryPage, HistoryQuery, Run, RunStatus, Steer, Step};
 

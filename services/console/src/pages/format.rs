@@ -105,10 +105,17 @@ pub(super) fn hex_dump(bytes: &[u8]) -> String {
     let mut dump = String::new();
     for (line, chunk) in bytes[..bytes.len().min(MOST_HEX)].chunks(16).enumerate() {
         let hex: Vec<String> = chunk.iter().map(|byte| format!("{byte:02x}")).collect();
-        let readable: String =
-            chunk.iter().map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '·' }).collect();
+        let readable: String = chunk
+            .iter()
+            .map(|&byte| if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '·' })
+            .collect();
         let (left, right) = hex.split_at(hex.len().min(8));
-        dump.push_str(&format!("{:06x}  {:<23}  {:<23}  {readable}\n", line * 16, left.join(" "), right.join(" ")));
+        dump.push_str(&format!(
+            "{:06x}  {:<23}  {:<23}  {readable}\n",
+            line * 16,
+            left.join(" "),
+            right.join(" ")
+        ));
     }
     if bytes.len() > MOST_HEX {
         dump.push_str(&format!("… and {} more bytes\n", number((bytes.len() - MOST_HEX) as u64)));
@@ -118,7 +125,9 @@ pub(super) fn hex_dump(bytes: &[u8]) -> String {
 
 /// Bytes as text, if they are text that can be shown.
 pub(super) fn readable(bytes: &[u8]) -> Option<&str> {
-    std::str::from_utf8(bytes).ok().filter(|text| !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')))
+    std::str::from_utf8(bytes)
+        .ok()
+        .filter(|text| !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')))
 }
 
 /// The beginning of a text, cut between characters.
@@ -139,9 +148,10 @@ mod tests {
         assert_eq!([0.0, 0.04, 9.96, 1204.4].map(rough), ["0", "0.0", "10.0", "1,204"]);
         let now = 1_764_382_445_000;
         assert_eq!(exact(now), "2025-11-29 02:14:05 UTC");
-        assert_eq!([now, now - 40_000, now - 300_000, now - 7_200_000, now - 864_000_000].map(|t| ago(t, now)), [
-            "just now", "40 s ago", "5 min ago", "2 h ago", "10 d ago"
-        ]);
+        assert_eq!(
+            [now, now - 40_000, now - 300_000, now - 7_200_000, now - 864_000_000].map(|t| ago(t, now)),
+            ["just now", "40 s ago", "5 min ago", "2 h ago", "10 d ago"]
+        );
         assert_eq!(clock(now - 60_000, now), "02:13");
         assert_eq!(clock(now - 86_400_000, now), "28 Nov 02:14");
         assert_eq!(clock(i64::MAX, now), "–");
@@ -150,7 +160,12 @@ mod tests {
     #[test]
     fn a_dump_shows_offset_bytes_and_what_is_readable() {
         let dump = hex_dump(b"\0<script>alert(1)</script>");
-        assert!(dump.starts_with("000000  00 3c 73 63 72 69 70 74  3e 61 6c 65 72 74 28 31  ·<script>alert(1\n000010  "), "{dump}");
+        assert!(
+            dump.starts_with(
+                "000000  00 3c 73 63 72 69 70 74  3e 61 6c 65 72 74 28 31  ·<script>alert(1\n000010  "
+            ),
+            "{dump}"
+        );
         assert!(hex_dump(&[0; 5000]).ends_with("… and 904 more bytes\n"));
         assert_eq!(readable(b"a\0"), None);
         assert_eq!(shortened("äöü", 2), "äö…");

@@ -32,7 +32,9 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(key)
         })
         .await?;
     let Some(group) = groups.groups.into_iter().next() else {
-        return Err(Failure::missing("No group has this fingerprint. Perhaps its letters are no longer in the dead-letter topic."));
+        return Err(Failure::missing(
+            "No group has this fingerprint. Perhaps its letters are no longer in the dead-letter topic.",
+        ));
     };
     let waiting = Filter { states: super::groups::waiting().states, ..filter.clone() };
     let body = html! {

@@ -10,10 +10,10 @@ use crate::gate::Asker;
 use crate::inbox::{By, Filter, Group, GroupPage, GroupQuery, Sort};
 use crate::now;
 
+use super::filters;
 use super::format::{clock, count, number, shortened, since, when};
 use super::layout::{Page, Section};
 use super::parts::{empty, kind, names, pager, shown_of, sparkline, state};
-use super::filters;
 
 const PAGE: usize = 50;
 
@@ -190,7 +190,8 @@ fn pages(page: &GroupPage, query: &GroupQuery, kept: &[(&'static str, String)]) 
     let fields = || of_filter(&query.filter).into_iter().chain(kept.iter().cloned());
     let behind = query.skip + page.groups.len();
     let first = (query.skip > 0).then(|| address("/groups", fields()));
-    let next = (behind < page.total).then(|| address("/groups", fields().chain([("skip", behind.to_string())])));
+    let next =
+        (behind < page.total).then(|| address("/groups", fields().chain([("skip", behind.to_string())])));
     if first.is_none() && next.is_none() {
         return html! {};
     }

@@ -29,7 +29,11 @@ pub(crate) async fn reveal(State(console): State<Console>, asker: Asker, Path(na
 }
 
 /// The whole content of an item. The journal has who looked at it before it is shown.
-pub(crate) async fn revealed(console: &Console, asker: &Asker, name: String) -> Result<(Item, Content), Failure> {
+pub(crate) async fn revealed(
+    console: &Console,
+    asker: &Asker,
+    name: String,
+) -> Result<(Item, Content), Failure> {
     let (item, content) = find(console, name).await?;
     let by = asker.visitor()?.name.clone();
     let audit = Audit { what: "reveal", item: Some(item.row.id.clone()), detail: None };
@@ -38,7 +42,9 @@ pub(crate) async fn revealed(console: &Console, asker: &Asker, name: String) -> 
 }
 
 pub(crate) async fn find(console: &Console, name: String) -> Result<(Item, Content), Failure> {
-    let missing = || Failure::missing("No item has this name. Perhaps its letters are no longer in the dead-letter topic.");
+    let missing = || {
+        Failure::missing("No item has this name. Perhaps its letters are no longer in the dead-letter topic.")
+    };
     console.ask(move |inbox| inbox.item(&name)).await?.ok_or_else(missing)
 }
 
@@ -207,7 +213,14 @@ fn facts(item: &Item, at: i64) -> Markup {
     let trace = item.occurrences.iter().find_map(|letter| letter.trace.as_deref());
     let plain: [(&str, Option<String>); 7] = [
         ("Source topic", Some(item.source.topic.clone())),
-        ("Partition, offset", Some(format!("{} / {}", item.source.partition, number(item.source.offset.max(0).cast_unsigned())))),
+        (
+            "Partition, offset",
+            Some(format!(
+                "{} / {}",
+                item.source.partition,
+                number(item.source.offset.max(0).cast_unsigned())
+            )),
+        ),
         ("Class", item.row.class.clone()),
         ("Tier", item.row.tier.clone()),
         ("Handler", item.handler.clone()),

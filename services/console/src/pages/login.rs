@@ -59,7 +59,8 @@ pub(crate) async fn log_in(State(console): State<Console>, asker: Asker, Form(fi
         Err(LogIn::Refused(refusal)) => {
             warn!(client = %asker.transport.client(), %refusal, "nobody was logged in");
             let failure = Failure::from(refusal.clone());
-            let mut response = (failure.status, form(&console, &asker, &next, Some(&refusal))).into_response();
+            let mut response =
+                (failure.status, form(&console, &asker, &next, Some(&refusal))).into_response();
             failure.add_retry_after(&mut response);
             Ok(response)
         }
@@ -103,7 +104,9 @@ mod tests {
     #[test]
     fn after_logging_in_nobody_is_sent_to_another_site() {
         assert_eq!(onwards(Some("/items?class=a")), "/items?class=a");
-        for foreign in ["https://evil.example/", "//evil.example", "/\\evil.example", "/\t/evil.example", "evil", ""] {
+        for foreign in
+            ["https://evil.example/", "//evil.example", "/\\evil.example", "/\t/evil.example", "evil", ""]
+        {
             assert_eq!(onwards(Some(foreign)), "/", "{foreign}");
         }
     }

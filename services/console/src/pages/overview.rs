@@ -11,9 +11,9 @@ use crate::inbox::{ClassRow, GroupPage, GroupQuery, Overview};
 use crate::now;
 
 use super::format::{clock, count, number, percent, rough, since};
+use super::groups;
 use super::layout::{Page, Section};
 use super::parts::{chart, empty};
-use super::groups;
 
 /// So many groups are shown here.
 const WORST: usize = 5;

@@ -70,7 +70,8 @@ fn bars(values: &[u64], label: &str, class: &str) -> Markup {
 pub(super) fn meter(parts: &[(&str, &str, u64)], whole: u64) -> Markup {
     let whole = whole.max(1);
     let shown = || parts.iter().filter(|(_, _, many)| *many > 0);
-    let label = shown().map(|(_, label, many)| format!("{} {label}", number(*many))).collect::<Vec<_>>().join(", ");
+    let label =
+        shown().map(|(_, label, many)| format!("{} {label}", number(*many))).collect::<Vec<_>>().join(", ");
     let mut begin = 0;
     let placed: Vec<(&str, u64, u64)> = shown()
         .map(|(class, _, many)| {
@@ -97,10 +98,8 @@ pub(super) fn states(states: &BTreeMap<String, u64>) -> Markup {
         ("already-done", "done", "already done"),
         ("discarded", "away", "discarded"),
     ];
-    let parts: Vec<(&str, &str, u64)> = ORDER
-        .iter()
-        .filter_map(|(name, class, label)| Some((*class, *label, *states.get(*name)?)))
-        .collect();
+    let parts: Vec<(&str, &str, u64)> =
+        ORDER.iter().filter_map(|(name, class, label)| Some((*class, *label, *states.get(*name)?))).collect();
     let whole = parts.iter().map(|(_, _, many)| many).sum();
     html! {
         div.states {
@@ -139,7 +138,9 @@ pub(super) fn pager(first: Option<&str>, next: Option<&str>, told: &str) -> Mark
 /// `1,204 of 4,812 items`.
 pub(super) fn shown_of(shown: usize, total: Option<u64>, one: &str, many: &str) -> String {
     match total {
-        Some(total) if total > shown as u64 => format!("{} of {}", number(shown as u64), count(total, one, many)),
+        Some(total) if total > shown as u64 => {
+            format!("{} of {}", number(shown as u64), count(total, one, many))
+        }
         _ => count(shown as u64, one, many),
     }
 }
@@ -157,7 +158,8 @@ mod tests {
 
     #[test]
     fn a_meter_names_its_parts_and_leaves_out_what_is_not_there() {
-        let drawn = meter(&[("done", "done", 30), ("failed", "failed", 0), ("open", "open", 70)], 100).into_string();
+        let drawn =
+            meter(&[("done", "done", 30), ("failed", "failed", 0), ("open", "open", 70)], 100).into_string();
         assert!(drawn.contains("30 done, 70 open") && !drawn.contains("0 failed"), "{drawn}");
         assert!(drawn.contains("x=\"300\""), "{drawn}");
     }

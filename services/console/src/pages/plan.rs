@@ -21,7 +21,11 @@ const CANARY: Ramp = Ramp { first: 1, factor: 5, failures: 0.1, timeout: Duratio
 /// What a form or a program orders, and for which items.
 pub(crate) fn order(fields: &Fields) -> Result<(Order, Selection), Failure> {
     let reason = |what: &str| {
-        let missing = || Failure::bad_request(format!("Say why you {what}: whoever looks at it later will want to know. Go back, and fill in the reason."));
+        let missing = || {
+            Failure::bad_request(format!(
+                "Say why you {what}: whoever looks at it later will want to know. Go back, and fill in the reason."
+            ))
+        };
         fields.get("reason").map(str::to_owned).ok_or_else(missing)
     };
     let order = match fields.get("order") {
@@ -41,7 +45,9 @@ pub(crate) fn order(fields: &Fields) -> Result<(Order, Selection), Failure> {
     let selection = match fields.get("scope") {
         Some("filter") => Selection { items: Vec::new(), ..selection },
         _ if selection.items.is_empty() => {
-            return Err(Failure::bad_request("No item is ticked. Go back, and tick some, or choose all that fit."));
+            return Err(Failure::bad_request(
+                "No item is ticked. Go back, and tick some, or choose all that fit.",
+            ));
         }
         _ => selection,
     };
@@ -60,9 +66,13 @@ pub(crate) fn begin(fields: &Fields) -> Result<Begin, Failure> {
     let first = fields.number("first")?.unwrap_or(CANARY.first);
     let factor = fields.number("factor")?.unwrap_or(CANARY.factor);
     let percent = fields.number("failures")?.unwrap_or(CANARY.failures * 100.0);
-    let seconds = fields.number::<u32>("timeout")?.map_or(CANARY.timeout, |seconds| Duration::from_secs(seconds.into()));
+    let seconds = fields
+        .number::<u32>("timeout")?
+        .map_or(CANARY.timeout, |seconds| Duration::from_secs(seconds.into()));
     if first == 0 || factor == 0 || !(0.0..=100.0).contains(&percent) || seconds.is_zero() {
-        return Err(Failure::bad_request("A ramp begins with at least 1 item, grows at least by 1, and stops between 0 and 100 % failures."));
+        return Err(Failure::bad_request(
+            "A ramp begins with at least 1 item, grows at least by 1, and stops between 0 and 100 % failures.",
+        ));
     }
     Ok(Begin { rate, ramp: Some(Ramp { first, factor, failures: percent / 100.0, timeout: seconds }) })
 }
@@ -97,7 +107,12 @@ pub(crate) async fn find(console: &Console, id: String) -> Result<Plan, Failure>
     console.ask(move |inbox| inbox.prepared(&id)).await?.ok_or_else(missing)
 }
 
-pub(crate) async fn carry_out(State(console): State<Console>, asker: Asker, Path(id): Path<String>, Form(fields): Form) -> Answer {
+pub(crate) async fn carry_out(
+    State(console): State<Console>,
+    asker: Asker,
+    Path(id): Path<String>,
+    Form(fields): Form,
+) -> Answer {
     let begin = begin(&fields)?;
     let by = asker.visitor()?.name.clone();
     let run = console.ask(move |inbox| inbox.carry_out(&by, &id, &begin)).await?;
@@ -169,7 +184,8 @@ fn report(plan: &Plan) -> Markup {
 }
 
 fn part_row(part: &PlanPart) -> Markup {
-    let figure = |label: &str, value: u64| html! { td.num.bad[value > 0] data-label=(label) { (number(value)) } };
+    let figure =
+        |label: &str, value: u64| html! { td.num.bad[value > 0] data-label=(label) { (number(value)) } };
     html! {
         tr {
             th scope="row" { (if part.class == "-" { "no class" } else { part.class.as_str() }) @if part.unknown { " " span.state.failed { "Not configured" } } }

@@ -138,9 +138,13 @@ fn bar(run: &Run) -> Markup {
 fn steps(run: &Run) -> Markup {
     let last = run.steps.len();
     let name = |step: &Step, is_last: bool| {
-        if step.failed > 0 && is_last && run.status == RunStatus::Stopped { "failed" }
-        else if step.passed + step.failed >= step.items { "done" }
-        else { "moving" }
+        if step.failed > 0 && is_last && run.status == RunStatus::Stopped {
+            "failed"
+        } else if step.passed + step.failed >= step.items {
+            "done"
+        } else {
+            "moving"
+        }
     };
     html! {
         ol.steps aria-label="Steps of the ramp" {
@@ -174,7 +178,12 @@ fn steering(run: &Run, asker: &Asker) -> Markup {
 
 fn settings(run: &Run, at: i64) -> Markup {
     let ramp = run.ramp.map(|ramp| {
-        format!("begins with {}, {} times as many each step, stops at {} failures", ramp.first, ramp.factor, percent(ramp.failures))
+        format!(
+            "begins with {}, {} times as many each step, stops at {} failures",
+            ramp.first,
+            ramp.factor,
+            percent(ramp.failures)
+        )
     });
     html! {
         dl.facts {
@@ -193,12 +202,19 @@ pub(crate) fn wanted(fields: &Fields) -> Result<Steer, Failure> {
     match fields.get("steer") {
         Some("pause") => Ok(Steer::Pause),
         Some("resume") => Ok(Steer::Resume),
-        Some("stop") => Ok(Steer::Stop { why: fields.get("why").unwrap_or("an operator stopped it").to_owned() }),
+        Some("stop") => {
+            Ok(Steer::Stop { why: fields.get("why").unwrap_or("an operator stopped it").to_owned() })
+        }
         _ => Err(Failure::bad_request("`steer` must be pause, resume or stop.")),
     }
 }
 
-pub(crate) async fn steer(State(console): State<Console>, asker: Asker, Path(id): Path<String>, Form(fields): Form) -> Answer {
+pub(crate) async fn steer(
+    State(console): State<Console>,
+    asker: Asker,
+    Path(id): Path<String>,
+    Form(fields): Form,
+) -> Answer {
     let steer = wanted(&fields)?;
     let by = asker.visitor()?.name.clone();
     let address = format!("/replays/{id}");

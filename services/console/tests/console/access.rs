@@ -20,7 +20,9 @@ async fn an_address_that_others_can_reach_is_refused_while_nobody_is_asked_who_t
         assert!(error.to_string().contains("tidegate console token"), "{error}");
     }
     let hash = NewToken::random().unwrap().hash();
-    let text = format!("[console]\nlisten = \"0.0.0.0:0\"\n[console.users.ana]\nrole = \"reader\"\ntoken_hash = \"{hash}\"\n");
+    let text = format!(
+        "[console]\nlisten = \"0.0.0.0:0\"\n[console.users.ana]\nrole = \"reader\"\ntoken_hash = \"{hash}\"\n"
+    );
     Server::bind(console(settings(&text), Arc::new(Fake::default()))).await.unwrap();
     // A user without a token comes by a proxy only, and there is none: nobody would be asked.
     let text = "[console]\nlisten = \"0.0.0.0:0\"\n[console.users.ana]\nrole = \"reader\"\n";
@@ -40,7 +42,10 @@ async fn a_port_in_use_is_told_with_the_setting() {
 async fn whoever_is_not_known_is_asked_to_log_in_and_then_brought_to_the_page() {
     let site = Site::with_users("", Fake::with_items(3)).await;
     let seen = site.get("/items?class=charge").await;
-    assert_eq!((seen.status, seen.header("location")), (StatusCode::SEE_OTHER, "/login?next=%2Fitems%3Fclass%3Dcharge"));
+    assert_eq!(
+        (seen.status, seen.header("location")),
+        (StatusCode::SEE_OTHER, "/login?next=%2Fitems%3Fclass%3Dcharge")
+    );
     let browser = site.browser().await;
     let seen = browser.post("/login", &[("token", &site.operator), ("next", "/items?class=charge")]).await;
     assert_eq!((seen.status, seen.header("location")), (StatusCode::SEE_OTHER, "/items?class=charge"));
@@ -54,15 +59,23 @@ async fn a_session_begins_with_a_cookie_of_its_own_and_ends_when_it_is_ended() {
     let before = site.browser().await;
     let set = before.post("/login", &[("token", &site.reader)]).await;
     let header = set.header("set-cookie");
-    assert!(header.contains("HttpOnly") && header.contains("SameSite=Strict") && !header.contains("Secure"), "{header}");
-    assert_ne!(set.cookie().unwrap(), before.cookie, "a cookie that was known before must not become the session's");
+    assert!(
+        header.contains("HttpOnly") && header.contains("SameSite=Strict") && !header.contains("Secure"),
+        "{header}"
+    );
+    assert_ne!(
+        set.cookie().unwrap(),
+        before.cookie,
+        "a cookie that was known before must not become the session's"
+    );
     assert_eq!(before.get("/").await.status, StatusCode::SEE_OTHER, "the old one opens nothing");
     let browser = site.logged_in(&site.reader).await;
     let page = browser.get("/").await;
     assert!(page.text.contains("ben") && page.text.contains("reader"));
     assert_eq!(browser.post("/logout", &[]).await.status, StatusCode::SEE_OTHER);
     assert_eq!(browser.get("/").await.status, StatusCode::SEE_OTHER);
-    let noted: Vec<_> = site.inbox.changes().into_iter().filter(|(by, _)| by == "ben").map(|(_, what)| what).collect();
+    let noted: Vec<_> =
+        site.inbox.changes().into_iter().filter(|(by, _)| by == "ben").map(|(_, what)| what).collect();
     assert_eq!(noted, ["log-in", "log-in", "log-out"]);
 }
 
@@ -113,14 +126,22 @@ const PROXY: &str = "[console]\nlisten = \"127.0.0.1:0\"\n[console.users.ana]\nr
 
 #[tokio::test]
 async fn a_listed_proxy_says_who_it_is_and_an_unknown_name_has_no_access() {
-    let site = Site::start(&format!("{PROXY}[console.proxy]\nheader = \"x-user\"\naddresses = [\"127.0.0.1\"]\n"), Fake::with_items(3)).await;
+    let site = Site::start(
+        &format!("{PROXY}[console.proxy]\nheader = \"x-user\"\naddresses = [\"127.0.0.1\"]\n"),
+        Fake::with_items(3),
+    )
+    .await;
     let by = |name: &str| site.request(Method::GET, "/").header("x-user", name);
     let seen = Seen::of(by("ana").header("x-forwarded-proto", "https")).await;
     assert!(seen.status == StatusCode::OK && seen.text.contains("operator"), "{}", seen.text);
     let cookie = seen.header("set-cookie");
     assert!(cookie.starts_with("__Host-tidegate=") && cookie.ends_with("; Secure"), "{cookie}");
     assert_eq!(Seen::of(by("eve")).await.status, StatusCode::FORBIDDEN);
-    assert_eq!(Seen::of(by("ana").header("x-user", "eve")).await.status, StatusCode::BAD_REQUEST, "two names are no name");
+    assert_eq!(
+        Seen::of(by("ana").header("x-user", "eve")).await.status,
+        StatusCode::BAD_REQUEST,
+        "two names are no name"
+    );
     assert_eq!(Seen::of(by("<script>")).await.status, StatusCode::BAD_REQUEST);
     assert_eq!(site.get("/").await.status, StatusCode::SEE_OTHER, "without the header");
 }
@@ -135,8 +156,14 @@ async fn an_unknown_name_may_be_a_reader() {
 
 #[tokio::test]
 async fn the_proxys_headers_mean_nothing_from_anybody_else() {
-    let site = Site::start(&format!("{PROXY}[console.proxy]\nheader = \"x-user\"\naddresses = [\"192.0.2.1\"]\n"), Fake::with_items(3)).await;
-    let seen = Seen::of(site.request(Method::GET, "/").header("x-user", "ana").header("x-forwarded-proto", "https")).await;
+    let site = Site::start(
+        &format!("{PROXY}[console.proxy]\nheader = \"x-user\"\naddresses = [\"192.0.2.1\"]\n"),
+        Fake::with_items(3),
+    )
+    .await;
+    let seen =
+        Seen::of(site.request(Method::GET, "/").header("x-user", "ana").header("x-forwarded-proto", "https"))
+            .await;
     assert_eq!(seen.status, StatusCode::SEE_OTHER);
     assert!(!seen.header("set-cookie").contains("Secure"), "{}", seen.header("set-cookie"));
 }

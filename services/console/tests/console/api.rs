@@ -26,14 +26,21 @@ async fn a_program_finds_reads_tries_out_and_replays() {
     let (_, _, item) = call(&site, Method::GET, &address("/api/v1/items/{item}"), None).await;
     assert_eq!(item["item"], ITEM);
     assert_eq!(item["content"]["headers"][1]["value"]["base64"], "/zxzY3JpcHQ+YWxlcnQoMSk8L3NjcmlwdD4=");
-    let (status, _, plan) = call(&site, Method::POST, "/api/v1/plans", Some(json!({ "order": "replay", "items": [ITEM] }))).await;
+    let (status, _, plan) =
+        call(&site, Method::POST, "/api/v1/plans", Some(json!({ "order": "replay", "items": [ITEM] }))).await;
     assert_eq!((status, &plan["plan"], &plan["total"]), (StatusCode::CREATED, &json!(PLAN), &json!(31)));
     let pace = json!({ "rate": 10.0, "ramp": { "first": 3 } });
     let (status, _, run) = call(&site, Method::POST, &address("/api/v1/plans/{plan}/run"), Some(pace)).await;
     assert_eq!((status, run), (StatusCode::ACCEPTED, json!({ "run": RUN })));
     let (_, done) = site.inbox.changes().pop().unwrap();
     assert!(done.contains("first: 3, factor: 5, failures: 0.1, timeout: 120s"), "{done}");
-    let (status, _, _) = call(&site, Method::POST, &address("/api/v1/runs/{run}/steer"), Some(json!({ "steer": "stop", "why": "enough" }))).await;
+    let (status, _, _) = call(
+        &site,
+        Method::POST,
+        &address("/api/v1/runs/{run}/steer"),
+        Some(json!({ "steer": "stop", "why": "enough" })),
+    )
+    .await;
     assert_eq!(status, StatusCode::NO_CONTENT);
     let (_, _, run) = call(&site, Method::GET, &address("/api/v1/runs/{run}"), None).await;
     assert_eq!((&run["status"], &run["total"]), (&json!("running"), &json!(31)));
@@ -46,7 +53,8 @@ async fn a_program_finds_reads_tries_out_and_replays() {
 #[tokio::test]
 async fn whatever_goes_wrong_is_a_problem_document() {
     let site = Site::with_users("", Fake::with_items(3)).await;
-    let wrong_filter = json!({ "order": "discard", "items": [], "filter": { "klass": ["a"] }, "reason": "r" });
+    let wrong_filter =
+        json!({ "order": "discard", "items": [], "filter": { "klass": ["a"] }, "reason": "r" });
     for (method, path, body, status, name) in [
         (Method::GET, "/api/v1/items/00000000000000ff", None, 404, "not-found"),
         (Method::GET, "/api/v1/nothing", None, 404, "not-found"),
@@ -54,15 +62,49 @@ async fn whatever_goes_wrong_is_a_problem_document() {
         (Method::POST, "/api/v1/items", Some(json!({})), 405, "method-not-allowed"),
         (Method::POST, "/api/v1/plans", Some(json!({ "order": "drop" })), 400, "bad-request"),
         (Method::POST, "/api/v1/plans", Some(json!({ "order": "replay" })), 400, "bad-request"),
-        (Method::POST, "/api/v1/plans", Some(json!({ "order": "discard", "items": [ITEM] })), 400, "bad-request"),
-        (Method::POST, "/api/v1/plans", Some(json!({ "order": "replay", "forced": true, "items": [ITEM] })), 400, "bad-request"),
+        (
+            Method::POST,
+            "/api/v1/plans",
+            Some(json!({ "order": "discard", "items": [ITEM] })),
+            400,
+            "bad-request",
+        ),
+        (
+            Method::POST,
+            "/api/v1/plans",
+            Some(json!({ "order": "replay", "forced": true, "items": [ITEM] })),
+            400,
+            "bad-request",
+        ),
         (Method::POST, "/api/v1/plans", Some(wrong_filter), 400, "bad-request"),
-        (Method::POST, "/api/v1/plans/00000000000000d1/run", Some(json!({ "rate": -1.0 })), 400, "bad-request"),
-        (Method::POST, "/api/v1/plans/00000000000000d1/run", Some(json!({ "ramp": { "failures": 7.0 } })), 400, "bad-request"),
-        (Method::POST, "/api/v1/plans", Some(json!({ "order": "replay", "event": "x".repeat(3 << 20) })), 413, "too-large"),
+        (
+            Method::POST,
+            "/api/v1/plans/00000000000000d1/run",
+            Some(json!({ "rate": -1.0 })),
+            400,
+            "bad-request",
+        ),
+        (
+            Method::POST,
+            "/api/v1/plans/00000000000000d1/run",
+            Some(json!({ "ramp": { "failures": 7.0 } })),
+            400,
+            "bad-request",
+        ),
+        (
+            Method::POST,
+            "/api/v1/plans",
+            Some(json!({ "order": "replay", "event": "x".repeat(3 << 20) })),
+            413,
+            "too-large",
+        ),
     ] {
         let (found, kind, problem) = call(&site, method.clone(), path, body).await;
-        assert_eq!((found.as_u16(), kind.as_str()), (status, "application/problem+json"), "{method} {path}: {problem}");
+        assert_eq!(
+            (found.as_u16(), kind.as_str()),
+            (status, "application/problem+json"),
+            "{method} {path}: {problem}"
+        );
         assert_eq!(problem["type"], format!("urn:tidegate:problem:{name}"), "{method} {path}: {problem}");
         assert_eq!(problem["status"], status);
         assert!(problem["title"].is_string() && problem["detail"].is_string());

@@ -12,8 +12,10 @@ const FIELDS: [(&str, &str); 5] =
     [("order", "replay"), ("scope", "items"), ("item", ITEM), ("steer", "pause"), ("reason", "because")];
 
 fn changing() -> Vec<Route> {
-    let routes: Vec<Route> =
-        Console::routes().into_iter().filter(|route| route.method != Method::GET && !DOORS.contains(&route.path)).collect();
+    let routes: Vec<Route> = Console::routes()
+        .into_iter()
+        .filter(|route| route.method != Method::GET && !DOORS.contains(&route.path))
+        .collect();
     assert!(routes.len() >= 8, "only {} routes change something", routes.len());
     routes
 }
@@ -55,7 +57,11 @@ async fn a_reader_is_refused_on_every_route_that_changes_something() {
         let program = site.request(Method::POST, &path).bearer_auth(&site.reader).body(json(&path));
         let seen = Seen::of(program.header("content-type", "application/json")).await;
         assert_eq!(seen.status, StatusCode::FORBIDDEN, "{path} by a token");
-        assert!(seen.text.contains("not-for-readers") || seen.text.contains("This is for operators"), "{path}: {}", seen.text);
+        assert!(
+            seen.text.contains("not-for-readers") || seen.text.contains("This is for operators"),
+            "{path}: {}",
+            seen.text
+        );
     }
     assert_eq!(changes_but_log_ins(&site), []);
 }
@@ -78,10 +84,19 @@ async fn a_change_without_its_token_or_with_another_browsers_is_refused_on_every
     let other = site.logged_in(&site.operator).await;
     for route in Console::routes().into_iter().filter(|route| route.method != Method::GET) {
         let path = address(route.path);
-        for (csrf, what) in [(None, "missing"), (Some(""), "empty"), (Some("x"), "wrong"), (Some(other.csrf.as_str()), "another's")] {
+        for (csrf, what) in [
+            (None, "missing"),
+            (Some(""), "empty"),
+            (Some("x"), "wrong"),
+            (Some(other.csrf.as_str()), "another's"),
+        ] {
             let seen = browser.post_with(&path, &FIELDS, csrf).await;
             assert_eq!(seen.status, StatusCode::FORBIDDEN, "{path}, {what}");
-            assert!(seen.text.contains("not-from-here") || seen.text.contains("Nothing was changed"), "{path}: {}", seen.text);
+            assert!(
+                seen.text.contains("not-from-here") || seen.text.contains("Nothing was changed"),
+                "{path}: {}",
+                seen.text
+            );
         }
     }
     assert_eq!(changes_but_log_ins(&site), []);
@@ -127,7 +142,12 @@ async fn an_operator_with_the_pages_own_token_may_do_all_of_it() {
             forms += 1;
             browser.post(&path, &FIELDS).await
         };
-        assert!(seen.status.is_success() || seen.status == StatusCode::SEE_OTHER, "{path}: {} {}", seen.status, seen.text);
+        assert!(
+            seen.status.is_success() || seen.status == StatusCode::SEE_OTHER,
+            "{path}: {} {}",
+            seen.status,
+            seen.text
+        );
     }
     assert_eq!(changes_but_log_ins(&site).len() - before, forms + programs);
     assert!(changes_but_log_ins(&site).iter().all(|(by, _)| by == "ana"), "each carries a name");
@@ -141,5 +161,9 @@ async fn a_route_that_does_not_exist_is_not_open_either() {
     assert_eq!(reader.get("/no/such/page").await.status, StatusCode::NOT_FOUND);
     let operator = site.logged_in(&site.operator).await;
     assert_eq!(operator.post("/history", &[]).await.status, StatusCode::METHOD_NOT_ALLOWED);
-    assert_eq!(site.get("/no/such/page").await.status, StatusCode::SEE_OTHER, "it does not tell the unknown what exists");
+    assert_eq!(
+        site.get("/no/such/page").await.status,
+        StatusCode::SEE_OTHER,
+        "it does not tell the unknown what exists"
+    );
 }

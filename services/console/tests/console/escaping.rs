@@ -14,7 +14,11 @@ fn check(seen: &Seen, page: &str) {
     assert_eq!(html.matches("<script").count(), usize::from(whole), "{page}: a script more\n{html}");
     assert_eq!(html.matches("<script defer src=\"/assets/").count(), usize::from(whole), "{page}");
     for image in html.split("<img ").skip(1) {
-        assert!(image.starts_with("src=\"/assets/"), "{page}: a foreign image: {}", &image[..60.min(image.len())]);
+        assert!(
+            image.starts_with("src=\"/assets/"),
+            "{page}: a foreign image: {}",
+            &image[..60.min(image.len())]
+        );
     }
     for element in html.split('<').skip(1) {
         // Quotes of texts are escaped, so what stands in an element's own quotes can be taken out before looking at its attributes.
@@ -38,10 +42,18 @@ async fn check_all(browser: &Browser<'_>) {
     let mut checked = 0;
     for page in pages() {
         let seen = browser.get(&page).await;
-        assert_eq!(seen.status, if page == "/login" { StatusCode::SEE_OTHER } else { StatusCode::OK }, "{page}");
+        assert_eq!(
+            seen.status,
+            if page == "/login" { StatusCode::SEE_OTHER } else { StatusCode::OK },
+            "{page}"
+        );
         check(&seen, &page);
         let tells = seen.text.contains("&lt;script&gt;alert(1)&lt;/script&gt;");
-        assert!(tells || page == "/login", "{page} shows nothing of the texts, so it proves nothing\n{}", seen.text);
+        assert!(
+            tells || page == "/login",
+            "{page} shows nothing of the texts, so it proves nothing\n{}",
+            seen.text
+        );
         checked += 1;
     }
     assert!(checked >= 11, "only {checked} pages were seen");
@@ -58,14 +70,22 @@ async fn hostile_text_in_every_field_is_text_on_every_page() {
 async fn hostile_addresses_are_text_too() {
     let site = Site::open_to_all(Fake::hostile()).await;
     let encoded: String = form_urlencoded::byte_serialize(HOSTILE.as_bytes()).collect();
-    let names = ["q", "state", "class", "kind", "tier", "group", "source", "schema", "handler", "order", "by", "sort", "after"];
+    let names = [
+        "q", "state", "class", "kind", "tier", "group", "source", "schema", "handler", "order", "by", "sort",
+        "after",
+    ];
     let query = names.map(|name| format!("{name}={encoded}")).join("&");
     for path in ["/items", "/groups", "/history"] {
         let seen = site.get(&format!("{path}?{query}")).await;
         assert!(seen.text.contains("&lt;script&gt;"), "{path}");
         check(&seen, path);
     }
-    for path in [format!("/items/{encoded}"), format!("/{encoded}"), format!("/items?since={encoded}"), format!("/replays/{encoded}")] {
+    for path in [
+        format!("/items/{encoded}"),
+        format!("/{encoded}"),
+        format!("/items?since={encoded}"),
+        format!("/replays/{encoded}"),
+    ] {
         let seen = site.get(&path).await;
         assert!(seen.status.is_client_error(), "{path}: {}", seen.status);
         check(&seen, &path);
@@ -92,7 +112,8 @@ async fn events_of_a_run_are_escaped_markup_in_one_piece_and_end_with_it() {
     let site = Site::open_to_all(Fake::hostile()).await;
     let seen = site.get(&address("/replays/{run}/events")).await;
     assert_eq!(seen.header("content-type"), "text/event-stream");
-    let events: Vec<&str> = seen.text.split("\n\n").filter(|event| event.contains("event: progress")).collect();
+    let events: Vec<&str> =
+        seen.text.split("\n\n").filter(|event| event.contains("event: progress")).collect();
     assert!(events.len() >= 2, "it changed on the way:\n{}", seen.text);
     assert!(events.last().unwrap().contains("data-rests"), "the last one tells the end");
     check(&seen, "events");
@@ -106,7 +127,11 @@ async fn every_answer_forbids_what_pages_do_not_need() {
     for route in Console::routes().into_iter().filter(|route| route.method == Method::GET) {
         let seen = site.get(&address(route.path)).await;
         let policy = seen.header("content-security-policy");
-        assert!(policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"), "{}: {policy}", route.path);
+        assert!(
+            policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'"),
+            "{}: {policy}",
+            route.path
+        );
         assert!(!policy.contains("unsafe"), "{policy}");
         assert!(policy.contains("frame-ancestors 'none'") && policy.contains("base-uri 'none'"), "{policy}");
         assert_eq!(seen.header("x-content-type-options"), "nosniff", "{}", route.path);

@@ -17,8 +17,7 @@ pub(crate) const RUN: &str = "00000000000000c1";
 pub(crate) const PLAN: &str = "00000000000000d1";
 
 /// Text that would do harm where it is not escaped.
-pub(crate) const HOSTILE: &str =
-    r#"</pre></title></textarea>"><script>alert(1)</script><img src=x onerror="alert(1)">' onfocus='alert(1)' {{7*7}} &lt;b&gt;"#;
+pub(crate) const HOSTILE: &str = r#"</pre></title></textarea>"><script>alert(1)</script><img src=x onerror="alert(1)">' onfocus='alert(1)' {{7*7}} &lt;b&gt;"#;
 
 #[derive(Debug, Default)]
 pub(crate) struct Fake {
@@ -60,7 +59,11 @@ impl Fake {
 
     fn answer<T>(&self, value: T) -> Answer<T> {
         std::thread::sleep(self.delay);
-        if self.fails { Err(InboxError::Unavailable(format!("Kafka is away: {}", self.text))) } else { Ok(value) }
+        if self.fails {
+            Err(InboxError::Unavailable(format!("Kafka is away: {}", self.text)))
+        } else {
+            Ok(value)
+        }
     }
 
     fn text(&self) -> String {
@@ -72,7 +75,9 @@ impl Fake {
     }
 
     fn states() -> BTreeMap<String, u64> {
-        [("open", 4000), ("failed-again", 12), ("resolved", 800)].map(|(name, many)| (name.to_owned(), many)).into()
+        [("open", 4000), ("failed-again", 12), ("resolved", 800)]
+            .map(|(name, many)| (name.to_owned(), many))
+            .into()
     }
 
     fn group(&self) -> Group {
@@ -120,8 +125,12 @@ impl Fake {
     }
 
     fn whole(&self) -> Item {
-        let failure =
-            Attempted { kind: Some(self.text()), code: self.text(), fingerprint: GROUP.to_owned(), message: self.text() };
+        let failure = Attempted {
+            kind: Some(self.text()),
+            code: self.text(),
+            fingerprint: GROUP.to_owned(),
+            message: self.text(),
+        };
         let letter = Letter {
             record: "3/128".to_owned(),
             failure,
@@ -156,7 +165,10 @@ impl Fake {
     }
 
     fn content(&self) -> Content {
-        let header = |name: &[u8], value: Option<&[u8]>| Header { name: name.to_vec(), value: value.map(<[u8]>::to_vec) };
+        let header = |name: &[u8], value: Option<&[u8]>| Header {
+            name: name.to_vec(),
+            value: value.map(<[u8]>::to_vec),
+        };
         Content {
             event: Event::Decoded {
                 schema: self.text(),
@@ -225,14 +237,27 @@ impl Fake {
 
 impl Letters for Fake {
     fn overview(&self, now: i64) -> Answer<Overview> {
-        let class =
-            |class: String| ClassRow { class, states: Self::states(), waiting: 4012, last_dead_at: Some(now - 60_000) };
+        let class = |class: String| ClassRow {
+            class,
+            states: Self::states(),
+            waiting: 4012,
+            last_dead_at: Some(now - 60_000),
+        };
         let quarter = 900_000;
         self.answer(Overview {
             states: if self.items == 0 { BTreeMap::new() } else { Self::states() },
             waiting: if self.items == 0 { 0 } else { 4012 },
-            classes: if self.items == 0 { Vec::new() } else { vec![class("charge".to_owned()), class(self.text()), class("-".to_owned())] },
-            trend: (0..96).map(|n| TrendStep { from: now - (96 - n) * quarter, letters: if self.items == 0 { 0 } else { n.unsigned_abs() % 9 } }).collect(),
+            classes: if self.items == 0 {
+                Vec::new()
+            } else {
+                vec![class("charge".to_owned()), class(self.text()), class("-".to_owned())]
+            },
+            trend: (0..96)
+                .map(|n| TrendStep {
+                    from: now - (96 - n) * quarter,
+                    letters: if self.items == 0 { 0 } else { n.unsigned_abs() % 9 },
+                })
+                .collect(),
             open_groups: 1,
             behind: 3,
             problem: (self.items > 0).then(|| self.text()),
@@ -249,7 +274,8 @@ impl Letters for Fake {
     }
 
     fn items(&self, query: &ItemQuery) -> Answer<ItemPage> {
-        let begin: usize = query.after.as_deref().map_or(Ok(0), str::parse).map_err(|_| InboxError::Request(self.text()))?;
+        let begin: usize =
+            query.after.as_deref().map_or(Ok(0), str::parse).map_err(|_| InboxError::Request(self.text()))?;
         let end = (begin + query.limit).min(self.items);
         self.answer(ItemPage {
             items: (begin..end).map(|number| self.row(number)).collect(),

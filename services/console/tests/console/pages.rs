@@ -75,7 +75,14 @@ async fn masked_fields_are_shown_to_nobody_until_an_operator_reveals_them_by_nam
 async fn an_item_shows_event_bytes_headers_failures_and_what_was_done() {
     let site = Site::open_to_all(Fake::with_items(3)).await;
     let page = site.get(&address("/items/{item}")).await.text;
-    for part in ["DE89370400440532013000", "000000  00 00 00 00 07", "Round 1, attempt 4", "First failure", "null", "Edit and replay"] {
+    for part in [
+        "DE89370400440532013000",
+        "000000  00 00 00 00 07",
+        "Round 1, attempt 4",
+        "First failure",
+        "null",
+        "Edit and replay",
+    ] {
         assert!(page.contains(part), "{part} is missing: {page}");
     }
     assert_eq!(site.get("/items/00000000000000ff").await.status, StatusCode::NOT_FOUND);
@@ -93,7 +100,10 @@ async fn a_replay_is_shown_before_it_happens_and_then_watched() {
     let seen = browser.post(&format!("/plans/{PLAN}/run"), &paced).await;
     assert_eq!(seen.header("location"), format!("/replays/{RUN}"));
     let (_, done) = site.inbox.changes().pop().unwrap();
-    assert!(done.contains("rate: Some(50.0)") && done.contains("first: 2") && done.contains("failures: 0.2"), "{done}");
+    assert!(
+        done.contains("rate: Some(50.0)") && done.contains("first: 2") && done.contains("failures: 0.2"),
+        "{done}"
+    );
     let page = browser.get(&format!("/replays/{RUN}")).await.text;
     assert!(page.contains(&format!("data-live=\"/replays/{RUN}/events\"")), "{page}");
     assert!(page.contains("<noscript><meta http-equiv=\"refresh\""), "it is watched without a script too");
@@ -131,7 +141,17 @@ async fn a_reader_sees_no_button_that_would_refuse_them() {
 #[tokio::test]
 async fn every_page_can_be_used_by_keyboard_and_read_aloud() {
     let site = Site::open_to_all(Fake::with_items(3)).await;
-    for path in ["/", "/groups", "/groups/{group}", "/items", "/items/{item}", "/plans/{plan}", "/replays", "/replays/{run}", "/history"] {
+    for path in [
+        "/",
+        "/groups",
+        "/groups/{group}",
+        "/items",
+        "/items/{item}",
+        "/plans/{plan}",
+        "/replays",
+        "/replays/{run}",
+        "/history",
+    ] {
         let page = site.get(&address(path)).await.text;
         assert!(page.contains("<html lang=\"en\">") && page.contains("href=\"#main\""), "{path}");
         assert_eq!(page.matches("<h1").count(), 1, "{path} has one heading");

@@ -132,7 +132,8 @@ impl Browser<'_> {
         fields.iter().for_each(|(name, value)| drop(form.append_pair(name, value)));
         csrf.map(|csrf| form.append_pair("csrf", csrf));
         let request = self.site.request(Method::POST, path).header("cookie", &self.cookie);
-        Seen::of(request.header("content-type", "application/x-www-form-urlencoded").body(form.finish())).await
+        Seen::of(request.header("content-type", "application/x-www-form-urlencoded").body(form.finish()))
+            .await
     }
 }
 
@@ -167,6 +168,7 @@ impl Seen {
 
 /// The address of a route, with parts that lead somewhere.
 pub(crate) fn address(path: &str) -> String {
-    let parts = [("{item}", ITEM), ("{group}", GROUP), ("{run}", RUN), ("{plan}", PLAN), ("{file}", "none.css")];
+    let parts =
+        [("{item}", ITEM), ("{group}", GROUP), ("{run}", RUN), ("{plan}", PLAN), ("{file}", "none.css")];
     parts.iter().fold(path.to_owned(), |path, (name, value)| path.replace(name, value))
 }

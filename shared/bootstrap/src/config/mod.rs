@@ -41,13 +41,15 @@ pub use flood::Flood;
 pub use handler::{BodyFormat, Handler, HttpHandler};
 pub use kafka::{Kafka, Registry};
 pub use names::{
-    BrokerAddress, ClassName, FieldPath, HeaderName, HttpUrl, KeyScope, LogFilter, MetricsAddress, PipelineName,
-    RecordName, RuleName, TierName, TimeZoneName, TopicName, UserName,
+    BrokerAddress, ClassName, FieldPath, HeaderName, HttpUrl, KeyScope, LogFilter, MetricsAddress,
+    PipelineName, RecordName, RuleName, TierName, TimeZoneName, TopicName, UserName,
 };
 pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};
 pub use selection::{Ignore, Scalar, When};
+pub(crate) use suggestion::nearest;
+pub use suggestion::suggest;
 pub use values::{ByteSize, exact as duration_text};
 
 use class::Declared;

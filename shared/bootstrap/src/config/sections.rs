@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
@@ -68,21 +69,28 @@ impl Serialize for Start {
     }
 }
 
+impl FromStr for Start {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "earliest" => Ok(Self::Earliest),
+            "latest" => Ok(Self::Latest),
+            time => match humantime::parse_rfc3339(time) {
+                Ok(time) => Ok(Self::At(time)),
+                Err(_) => Err(InvalidValue::new(
+                    format!("`{text}` is no start"),
+                    "write \"latest\", \"earliest\" or a time in UTC like \"2026-01-31T00:00:00Z\"",
+                )),
+            },
+        }
+    }
+}
+
 fn start(raw: &Raw) -> Result<Start, InvalidValue> {
-    let text = match &raw.value {
-        Value::Datetime(time) => time.to_string(),
-        _ => values::text(raw)?,
-    };
-    match text.as_str() {
-        "earliest" => Ok(Start::Earliest),
-        "latest" => Ok(Start::Latest),
-        time => match humantime::parse_rfc3339(time) {
-            Ok(time) => Ok(Start::At(time)),
-            Err(_) => Err(InvalidValue::new(
-                format!("`{text}` is no start"),
-                "write \"latest\", \"earliest\" or a time in UTC like \"2026-01-31T00:00:00Z\"",
-            )),
-        },
+    match &raw.value {
+        Value::Datetime(time) => time.to_string().parse(),
+        _ => values::parsed(raw),
     }
 }
 
