@@ -36,7 +36,8 @@ pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, bool
     (content, true)
 }
 
-fn is_ours(name: &[u8]) -> bool {
+/// Whether a header of a dead letter is one of tidegate's, which holds nothing of the event.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
     name == b"job"
         || name.starts_with(b"job-")
         || name.starts_with(b"__connect.errors.")

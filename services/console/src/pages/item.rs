@@ -7,8 +7,8 @@ use maud::{Markup, html};
 use crate::Console;
 use crate::failure::{Answer, Failure};
 use crate::gate::Asker;
-use crate::inbox::{Audit, Content, Event, Item, JournalEntry, Letter};
-use crate::mask::mask;
+use crate::inbox::{Audit, Content, Event, Header, Item, JournalEntry, Letter};
+use crate::mask::{is_ours, mask};
 use crate::now;
 
 use super::format::{count, exact, hex_dump, number, readable, since, size, when};
@@ -242,17 +242,27 @@ fn facts(item: &Item, at: i64) -> Markup {
 }
 
 fn headers(content: &Content) -> Markup {
+    let (ours, of_source): (Vec<&Header>, Vec<&Header>) =
+        content.headers.iter().partition(|header| is_ours(&header.name));
     html! {
         section.card aria-labelledby="headers" {
-            header { h2 #headers { "Key and headers" } p { (count(content.headers.len() as u64, "header", "headers")) } }
+            header { h2 #headers { "Key and headers" } }
             dl.facts.stacked {
                 div { dt { "key" } dd { (shown(content.key.as_deref())) } }
-                @for header in &content.headers {
-                    div { dt { (String::from_utf8_lossy(&header.name)) } dd { (shown(header.value.as_deref())) } }
+                @for header in of_source { (one(header)) }
+            }
+            @if !ours.is_empty() {
+                details {
+                    summary { (count(ours.len() as u64, "header", "headers")) " of tidegate’s own" }
+                    dl.facts.stacked { @for header in ours { (one(header)) } }
                 }
             }
         }
     }
+}
+
+fn one(header: &Header) -> Markup {
+    html! { div { dt { (String::from_utf8_lossy(&header.name)) } dd { (shown(header.value.as_deref())) } } }
 }
 
 /// Text as text, other bytes as hex, null as null.
