@@ -93,7 +93,7 @@ impl Cause {
             forced: false,
         };
         let event = json!({ "payment_id": id, "customer": { "id": "c-17", "iban": "DE89370400440532013000" }, "amount_cents": 4200 + n });
-        let record = writer.record(&event).key(id).header("job", job.to_string());
+        let record = writer.record(&event).key(id).header("job", job.to_text());
         let trace = format!("00-4bf92f3577b34da6a3ce929d{n:08x}-00f067aa0ba902b7-01");
         let told = [
             ("job-error-kind", self.kind),
@@ -158,8 +158,10 @@ fn a_bad_deploy_is_one_cause_with_its_number_and_its_beginning() {
     name_it_shop(&browser, "glance-item");
     browser.click("//button[contains(., 'Reveal')]");
     browser.wait_for_text("DE89370400440532013000");
-    browser.open(&url("/history"));
-    browser.wait_for("//tr[.//a[text()='ana'] and .//a[text()='reveal']]");
+    wait_until("the reveal to be in the history", SOON, || {
+        browser.open(&url("/history"));
+        browser.has("//tr[.//a[text()='ana'] and .//a[text()='reveal']]")
+    });
 }
 
 /// The pipeline of a test has a name of its own, which a picture need not have.

@@ -11,7 +11,7 @@ use crate::inbox::{Audit, Content, Event, Header, Item, JournalEntry, Letter};
 use crate::mask::{is_ours, mask};
 use crate::now;
 
-use super::format::{count, exact, hex_dump, number, readable, since, size, when};
+use super::format::{count, exact, hex_dump, readable, since, size, when};
 use super::layout::{Page, Section};
 use super::parts::{kind, state};
 use super::selection::{For, bar};
@@ -213,14 +213,7 @@ fn facts(item: &Item, at: i64) -> Markup {
     let trace = item.occurrences.iter().find_map(|letter| letter.trace.as_deref());
     let plain: [(&str, Option<String>); 7] = [
         ("Source topic", Some(item.source.topic.clone())),
-        (
-            "Partition, offset",
-            Some(format!(
-                "{} / {}",
-                item.source.partition,
-                number(item.source.offset.max(0).cast_unsigned())
-            )),
-        ),
+        ("Partition, offset", Some(format!("{} / {}", item.source.partition, item.source.offset))),
         ("Class", item.row.class.clone()),
         ("Tier", item.row.tier.clone()),
         ("Handler", item.handler.clone()),

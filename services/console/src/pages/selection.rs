@@ -32,7 +32,9 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
             matches!(*state, "open" | "failed-again"),
             matches!(*state, "discarded" | "replaying"),
         ),
-        _ => (true, true, true),
+        // Those of a group that wait: none of them is discarded, or done.
+        For::All { .. } => (true, true, false),
+        For::List { .. } => (true, true, true),
     };
     let is_done = matches!(what, For::Item { state: "resolved" | "already-done", .. });
     html! {
@@ -45,11 +47,11 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
                     button.primary type="submit" name="order" value="replay" { @if is_done { "Run it again although it is done…" } @else { "Replay…" } }
                 }
                 @if may_discard || may_reopen || is_done {
-                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder=(reason_for(may_discard, is_done)) autocomplete="off"; }
+                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder=(reason_for(may_discard, may_reopen, is_done)) autocomplete="off"; }
                 }
                 @if may_discard { button.plain type="submit" name="order" value="discard" { "Discard…" } }
                 @if may_reopen { button.plain type="submit" name="order" value="reopen" { "Reopen…" } }
-                @if !matches!(what, For::Item { .. }) {
+                @if matches!(what, For::List { .. }) {
                     label.tick { input type="checkbox" name="forced" value="yes"; " also those that are done" }
                 }
             }
@@ -58,11 +60,12 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
     }
 }
 
-fn reason_for(may_discard: bool, is_done: bool) -> &'static str {
-    match (may_discard, is_done) {
-        (_, true) => "Why it has to run again",
-        (true, false) => "Reason, to discard or reopen",
-        (false, false) => "Reason, to reopen",
+fn reason_for(may_discard: bool, may_reopen: bool, is_done: bool) -> &'static str {
+    match (may_discard, may_reopen, is_done) {
+        (_, _, true) => "Why it has to run again",
+        (true, true, _) => "Reason, to discard or reopen",
+        (true, false, _) => "Reason, to discard",
+        (false, _, _) => "Reason, to reopen",
     }
 }
 
