@@ -8,7 +8,7 @@ use crate::Console;
 use crate::failure::{Answer, Failure};
 use crate::gate::Asker;
 use crate::inbox::{Audit, Content, Event, Header, Item, JournalEntry, Letter};
-use crate::mask::{is_ours, mask};
+use crate::mask::{Shown, is_ours, mask};
 use crate::now;
 
 use super::format::{count, exact, hex_dump, readable, since, size, when};
@@ -18,14 +18,14 @@ use super::selection::{For, bar};
 
 pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
     let (item, content) = find(&console, name).await?;
-    let (content, is_masked) = mask(content, &console.settings().masked);
-    Ok(page(&console, &asker, &item, &content, is_masked))
+    let (content, shown) = mask(content, &console.settings().masked);
+    Ok(page(&console, &asker, &item, &content, shown))
 }
 
 /// Shows what is masked, after that is written down.
 pub(crate) async fn reveal(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
     let (item, content) = revealed(&console, &asker, name).await?;
-    Ok(page(&console, &asker, &item, &content, false))
+    Ok(page(&console, &asker, &item, &content, Shown::Whole))
 }
 
 /// The whole content of an item. The journal has who looked at it before it is shown.
@@ -48,14 +48,14 @@ pub(crate) async fn find(console: &Console, name: String) -> Result<(Item, Conte
     console.ask(move |inbox| inbox.item(&name)).await?.ok_or_else(missing)
 }
 
-fn page(console: &Console, asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Response {
+fn page(console: &Console, asker: &Asker, item: &Item, content: &Content, much: Shown) -> Response {
     let at = now();
     let body = html! {
         (head(item, at))
         (bar(asker, &For::Item { item: &item.row.item, state: &item.row.state }))
         div.columns {
             div.wide {
-                (event(asker, item, content, is_masked))
+                (event(asker, item, content, much))
                 (failures(&item.occurrences, at))
                 (happened(&item.journal, at))
             }
@@ -86,7 +86,7 @@ fn head(item: &Item, at: i64) -> Markup {
     }
 }
 
-fn event(asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Markup {
+fn event(asker: &Asker, item: &Item, content: &Content, much: Shown) -> Markup {
     html! {
         section.card aria-labelledby="event" {
             header {
@@ -98,8 +98,8 @@ fn event(asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Mark
                 Event::Undecodable { reason } => { p.note { "It can't be decoded: " (reason) } },
                 Event::Absent { reason } => { p.note { (reason) } },
             }
-            @if is_masked { (masked(asker, item)) } @else { (bytes(content)) }
-            @if let (Event::Decoded { json, .. }, false, true) = (&content.event, is_masked, may_edit(asker, item)) { (edit(asker, item, json)) }
+            @if much == Shown::Masked { (masked(asker, item)) } @else { (bytes(content)) }
+            @if let (Event::Decoded { json, .. }, Shown::Whole, true) = (&content.event, much, may_edit(asker, item)) { (edit(asker, item, json)) }
         }
     }
 }
