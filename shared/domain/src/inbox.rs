@@ -19,3 +19,6 @@ pub use ramp::{Ends, Move, Ramp, RampLimits, Stop};
 
 /// The header of a record that an operator sends to ingest again: which item it is, and its round; see [`ReplayHeader`].
 pub const REPLAY_HEADER: &str = "job-replay";
+
+#[cfg(test)]
+mod tests;

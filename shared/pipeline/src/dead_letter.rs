@@ -92,7 +92,8 @@ pub struct Returned {
 impl Returned {
     /// What a record of the reingest topic says of itself; none where it does not name its source.
     pub fn read(record: &Record) -> Option<Self> {
-        if let Some(Ok(ReplayHeader { item, round })) = record.header(REPLAY_HEADER).map(ReplayHeader::parse) {
+        if let Some(Ok(ReplayHeader { item, round })) = record.header(REPLAY_HEADER).map(ReplayHeader::parse)
+        {
             return Some(Self { item, round: Some(round) });
         }
         let text = |name: &str| record.header(name).and_then(|value| std::str::from_utf8(value).ok());

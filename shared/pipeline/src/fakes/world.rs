@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_domain::{Ladder, Offset, Partition, Topic};
+use tidegate_domain::inbox::REPLAY_HEADER;
+use tidegate_domain::job::JOB_HEADER;
+use tidegate_domain::{Attempt, Hop, JobHeader, Ladder, Offset, Partition, Round, Topic};
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
 use super::copies::{Disk, FakeReader, FakeTable};
 use super::dice::Dice;
-use super::events::{EVENT_ID, Event, FnRouter, partition_of};
+use super::events::{EVENT_ID, Event, FnRouter, job_header, partition_of};
 use super::faults::Faults;
 use super::handlers::{Runs, Script, ScriptedHandler};
 use super::log::FakeLog;
@@ -22,6 +24,7 @@ use super::offsets::GroupOffsets;
 use super::publisher::FakePublisher;
 use crate::changelog::format::{self, Entry};
 use crate::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
+use crate::dead_letter::source_headers;
 use crate::delay::{DelaySettings, DelayStage, SharedHeap};
 use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
@@ -30,6 +33,7 @@ use crate::jobs::{
     Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
     Solitude,
 };
+use crate::journal::{self, OutcomeEntry};
 use crate::names::Names;
 use crate::ports::{Handler, MarkStore};
 use crate::record::{OutboundRecord, Record, TopicPartition};
@@ -92,7 +96,9 @@ impl World {
         for &delay in world.ladder.delays() {
             world.log.create(&world.names.delay(TIER, delay), count);
         }
-        world.log.create(&world.names.dlq(), 1);
+        for topic in [world.names.dlq(), world.names.dlq_journal(), world.names.reingest()] {
+            world.log.create(&topic, 1);
+        }
         world
     }
 
@@ -187,6 +193,44 @@ impl World {
         let appended = self.log.append(&record);
         debug_assert!(appended.is_some(), "the job topic has that partition");
         id
+    }
+
+    /// Publishes a dead letter to its job topic again, as an operator's replay.
+    pub fn replay(&self, dead: &Record, round: u32, force: Force) {
+        let Some(header) = job_header(dead) else { return };
+        let partition = Some(header.lane.partition(self.partitions));
+        let topic = self.names.jobs(header.tier);
+        let forced = force == Force::AlsoIfDone;
+        let header = JobHeader { round: Round(round), hop: Hop(0), attempt: Attempt(1), forced, ..header };
+        let text = header.to_text();
+        let mut headers = source_headers(dead, false);
+        headers.push((JOB_HEADER.as_bytes(), Some(text.as_bytes())));
+        let (key, value) = (dead.key(), dead.value());
+        let record = OutboundRecord { topic: &topic, partition, key, value, headers: &headers };
+        let appended = self.log.append(&record);
+        debug_assert!(appended.is_some(), "the job topic has that partition");
+    }
+
+    /// Publishes a dead letter of ingest to it again, as an operator's replay.
+    pub fn reingest(&self, dead: &Record, replay: Option<&str>) {
+        let topic = self.names.reingest();
+        let mut headers: Vec<_> = dead.headers().collect();
+        headers.extend(replay.map(|text| (REPLAY_HEADER.as_bytes(), Some(text.as_bytes()))));
+        let (key, value) = (dead.key(), dead.value());
+        let partition = Some(Partition(0));
+        let record = OutboundRecord { topic: &topic, partition, key, value, headers: &headers };
+        let appended = self.log.append(&record);
+        debug_assert!(appended.is_some(), "the topic has that partition");
+    }
+
+    /// The outcomes in the journal, in order.
+    pub fn outcomes(&self) -> Vec<OutcomeEntry> {
+        let journal = self.records(&self.names.dlq_journal());
+        let outcome = |record: &Record| match journal::Entry::read(record.value()) {
+            Ok(journal::Entry::Outcome(outcome)) => Some(outcome),
+            _ => None,
+        };
+        journal.iter().filter_map(outcome).collect()
     }
 
     /// The parts of a new process.
@@ -319,6 +363,15 @@ impl World {
     pub fn dead(&self) -> Vec<Record> {
         self.records(&self.names.dlq())
     }
+}
+
+/// Whether a replay runs although its key is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// It is skipped then.
+    No,
+    /// It runs.
+    AlsoIfDone,
 }
 
 /// Waits until `holds`, a millisecond at a time; false when it does not within `limit`.

@@ -10,6 +10,7 @@ use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::fakes::events::job_header;
 use tidegate_pipeline::fakes::world::TIER;
 use tidegate_pipeline::fakes::{Event, World};
+use tidegate_pipeline::journal::{Entry, OutcomeEntry};
 use tidegate_pipeline::record::Record;
 
 use crate::cluster::classes_of;
@@ -31,6 +32,8 @@ struct Books {
     jobs: BTreeSet<(JobName, Step)>,
     delayed: BTreeSet<(JobName, Step)>,
     dead: BTreeSet<JobName>,
+    /// Of each job, the rounds whose outcome the journal has.
+    outcomes: BTreeSet<(JobName, u32)>,
     /// Dead-lettered before they were jobs.
     dead_events: BTreeSet<Origin>,
     wrong: Vec<String>,
@@ -112,6 +115,12 @@ impl Books {
             let new = log.new_records(&names.delay(TIER, delay), seen);
             self.delayed.extend(new.iter().filter_map(|(_, record)| copy_of(record)));
         }
+        for (_, record) in log.new_records(&names.dlq_journal(), seen) {
+            if let Ok(Entry::Outcome(OutcomeEntry { id, outcome, .. })) = Entry::read(record.value()) {
+                let name = ((id.partition, id.offset), id.class.unwrap_or_default().to_string());
+                self.outcomes.insert((name, outcome.round.0));
+            }
+        }
         for (_, record) in log.new_records(&names.dlq(), seen) {
             let Some(origin) = origin_of_dead(&record) else { continue };
             let _new = match record.header("job-class") {
@@ -148,6 +157,9 @@ impl Books {
 
     fn copy_holds(&self, world: &World, at: &TopicPartition, record: &Record) -> bool {
         let Some((name, step)) = copy_of(record) else { return false };
+        if at.topic == world.names.jobs(TIER) && step.0 > 0 && !self.is_told(&name, step.0) {
+            return false;
+        }
         let later = (name.clone(), (step.0, step.1 + 1))..=(name.clone(), (u32::MAX, u32::MAX));
         if self.dead.contains(&name) || self.delayed.range(later).next().is_some() {
             return true;
@@ -163,6 +175,11 @@ impl Books {
         };
         let mark = world.marks.get(at, &job.key);
         mark.step.is_some_and(|step| step.job != job.job_hash() && step.payload == payload)
+    }
+
+    /// Whether operators know what became of this round: it may have run as a later one.
+    fn is_told(&self, name: &JobName, round: u32) -> bool {
+        self.outcomes.range((name.clone(), round)..=(name.clone(), u32::MAX)).next().is_some()
     }
 
     /// Whether the job needs nothing more: its key is done, or it or an equal one lies in the DLQ.

@@ -8,10 +8,11 @@ use parking_lot::Mutex;
 use tidegate_domain::flood::FloodLimits;
 use tidegate_domain::{Failure, Outcome};
 use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::fakes::events::job_header;
 use tidegate_pipeline::fakes::faults::Odds;
 use tidegate_pipeline::fakes::handlers::Script;
 use tidegate_pipeline::fakes::node::OnTheirWay;
-use tidegate_pipeline::fakes::world::TIER;
+use tidegate_pipeline::fakes::world::{Force, TIER};
 use tidegate_pipeline::fakes::{Dice, Disk, Event, FnRouter, Node, Reply, World};
 use tidegate_pipeline::forward::Routed;
 use tidegate_pipeline::jobs::{Class, Conflicts, Guard, Ordering};
@@ -41,6 +42,10 @@ pub(crate) struct Story {
     pub(crate) parked: u64,
     /// Copies in the longest delay topic: nothing but a parked class sends jobs there.
     pub(crate) climbed: u64,
+    /// Records that operators sent round again.
+    pub(crate) replays: u64,
+    /// Outcomes in the journal.
+    pub(crate) outcomes: u64,
     /// How long it took, in its own time.
     pub(crate) lasted: Duration,
 }
@@ -61,6 +66,8 @@ impl Story {
         self.poisonous += other.poisonous;
         self.parked += other.parked;
         self.climbed += other.climbed;
+        self.replays += other.replays;
+        self.outcomes += other.outcomes;
         self.lasted += other.lasted;
     }
 }
@@ -159,6 +166,7 @@ impl Cluster {
             74..80 => self.tell_the_deposed().await,
             80..84 => *self.outage.lock() = true,
             84..88 => *self.outage.lock() = false,
+            88..94 => self.replay(),
             _ => {}
         }
         let wait = Duration::from_millis(
@@ -198,6 +206,19 @@ impl Cluster {
             let partition = i32::try_from(self.dice.below(2)).unwrap();
             self.world.emit(partition, &Event::new(class, key, payload));
             self.story.events += 1;
+        }
+    }
+
+    /// An operator sends a dead letter round again, perhaps from two consoles at once.
+    fn replay(&mut self) {
+        let dead = self.world.dead();
+        let Some(letter) = self.dice.pick(&dead) else { return };
+        let Some(job) = job_header(letter) else { return };
+        let same = dead.iter().filter_map(job_header).filter(|other| other.job_id() == job.job_id());
+        let known = same.map(|other| other.round.0).max().unwrap_or(0);
+        for _ in 0..=self.dice.below(2) {
+            self.world.replay(letter, known + 1, Force::No);
+            self.story.replays += 1;
         }
     }
 
@@ -353,6 +374,7 @@ impl Cluster {
         self.story.parked = self.guards.iter().map(Guard::times_parked).sum();
         let longest = self.world.names.delay(TIER, 600 * SECOND);
         self.story.climbed = self.world.records(&longest).len() as u64;
+        self.story.outcomes = self.world.outcomes().len() as u64;
         self.story.lasted = self.began.elapsed();
         self.story
     }

@@ -84,6 +84,8 @@ fn check(stream: u64) {
         ("times that a class was parked", sum.parked),
         // Rarer than the others: a window must be half full of parked jobs.
         ("jobs that climbed, twice", 2 * sum.climbed),
+        ("records sent round again", sum.replays),
+        ("outcomes", sum.outcomes),
         ("skips", sum.events.saturating_sub(sum.jobs_run)),
     ] {
         assert!(times >= count / 2, "only {times} {what} in {count} schedules");

@@ -1,0 +1,286 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::super::{Answer, End, Ends, Move, Ramp, RampLimits, Stop};
+use crate::position::UnixMillis;
+
+const LIMITS: RampLimits =
+    RampLimits { first: 1, factor: 5, cap: 100, failures: 0.1, timeout: Duration::from_secs(60) };
+
+fn at(seconds: i64) -> UnixMillis {
+    UnixMillis(seconds * 1000)
+}
+
+/// Publishes what may be, now. Which places that were.
+fn publish(ramp: &mut Ramp, now: UnixMillis) -> Vec<usize> {
+    let mut places = Vec::new();
+    while let Move::Publish(range) = ramp.next(now) {
+        for place in range.filter(|&place| !ramp.has_ended(place)).collect::<Vec<_>>() {
+            ramp.published(place, now);
+            places.push(place);
+        }
+    }
+    places
+}
+
+#[test]
+fn steps_grow_by_their_factor_up_to_their_cap_and_all_is_published_once() {
+    let mut ramp = Ramp::new(LIMITS, 400);
+    let (mut steps, mut next) = (Vec::new(), 0);
+    loop {
+        let places = publish(&mut ramp, at(0));
+        if places.is_empty() {
+            break;
+        }
+        assert_eq!(places, (next..next + places.len()).collect::<Vec<_>>());
+        next += places.len();
+        steps.push(places.len());
+        assert_eq!(ramp.next(at(1)), Move::Wait(at(60)), "the next step waits for this one's outcomes");
+        places.iter().for_each(|&place| ramp.heard(place, Answer::Resolved, at(1)));
+    }
+    assert_eq!(steps, [1, 5, 25, 100, 100, 100, 69]);
+    assert_eq!(ramp.next(at(0)), Move::Finished);
+    assert_eq!(ramp.ends(), Ends { passed: 400, failed: 0, withdrawn: 0 });
+}
+
+#[test]
+fn a_poison_stops_a_ramp_at_its_first_step() {
+    let mut ramp = Ramp::new(LIMITS, 1000);
+    assert_eq!(publish(&mut ramp, at(0)), [0]);
+    ramp.heard(0, Answer::FailedAgain, at(1));
+    let stop = Stop::TooManyFailures { step: 1, failed: 1, ended: 1 };
+    assert_eq!(ramp.next(at(1)), Move::Stopped(stop));
+    assert!(stop.to_string().starts_with("1 of the 1 replays of step 1 that ended failed again"), "{stop}");
+    // It stays stopped, whatever comes.
+    ramp.go_on(at(2));
+    assert_eq!(ramp.next(at(999)), Move::Stopped(stop));
+}
+
+#[test]
+fn a_step_goes_on_below_its_limit_and_stops_as_soon_as_it_can_no_longer_stay_below() {
+    let limits = RampLimits { first: 10, factor: 2, failures: 0.25, ..LIMITS };
+    let mut ramp = Ramp::new(limits, 30);
+    publish(&mut ramp, at(0));
+    for place in 0..10 {
+        let answer = if place < 2 { Answer::FailedAgain } else { Answer::AlreadyDone };
+        ramp.heard(place, answer, at(1));
+    }
+    assert_eq!(publish(&mut ramp, at(1)).len(), 20, "2 of 10 is less than a quarter");
+    (10..14).for_each(|place| ramp.heard(place, Answer::FailedAgain, at(2)));
+    assert!(matches!(ramp.next(at(2)), Move::Wait(_)), "4 of 20 may still be less");
+    ramp.heard(14, Answer::FailedAgain, at(2));
+    let stop = Stop::TooManyFailures { step: 2, failed: 5, ended: 5 };
+    assert_eq!(ramp.next(at(2)), Move::Stopped(stop), "5 of 20 is a quarter, whatever the others do");
+}
+
+#[test]
+fn a_limit_of_zero_stops_at_the_first_failure_and_not_before() {
+    let mut ramp = Ramp::new(RampLimits { failures: 0.0, ..LIMITS }, 6);
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::Coalesced, at(0));
+    assert_eq!(publish(&mut ramp, at(0)).len(), 5);
+    ramp.heard(3, Answer::FailedAgain, at(0));
+    assert!(matches!(ramp.next(at(0)), Move::Stopped(Stop::TooManyFailures { step: 2, .. })));
+}
+
+#[test]
+fn a_missing_outcome_stops_the_ramp_and_is_told() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::Resolved, at(1));
+    publish(&mut ramp, at(2));
+    [1, 2, 4].iter().for_each(|&place| ramp.heard(place, Answer::Resolved, at(3)));
+    assert_eq!(ramp.next(at(61)), Move::Wait(at(62)));
+    let stop = Stop::MissingOutcomes { step: 2, place: 3, missing: 2 };
+    assert_eq!(ramp.next(at(62)), Move::Stopped(stop));
+    assert!(stop.to_string().starts_with("2 outcomes of step 2 did not come in time"), "{stop}");
+}
+
+#[test]
+fn what_waits_has_until_its_due_time_and_a_timeout_more() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::WaitingUntil(at(600)), at(1));
+    assert_eq!(ramp.next(at(599)), Move::Wait(at(660)));
+    // Said later and due earlier: an outcome that came out of order.
+    ramp.heard(0, Answer::WaitingUntil(at(16)), at(17));
+    assert_eq!(ramp.next(at(599)), Move::Wait(at(660)));
+    ramp.heard(0, Answer::Superseded, at(650));
+    assert_eq!(ramp.next(at(660)), Move::Wait(at(710)), "a later copy of it lives");
+    assert!(matches!(ramp.next(at(710)), Move::Stopped(Stop::MissingOutcomes { place: 0, .. })));
+}
+
+#[test]
+fn a_paused_ramp_publishes_nothing_and_misses_nothing() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    ramp.pause();
+    assert_eq!(ramp.next(at(1000)), Move::Paused);
+    ramp.go_on(at(1000));
+    assert_eq!(ramp.next(at(1001)), Move::Wait(at(1060)));
+    ramp.pause();
+    ramp.heard(0, Answer::Resolved, at(1002));
+    assert_eq!(ramp.next(at(1002)), Move::Paused);
+    ramp.go_on(at(1003));
+    assert_eq!(publish(&mut ramp, at(1003)), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn what_was_given_up_neither_holds_a_step_up_nor_counts() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    ramp.ended(0, End::Withdrawn);
+    publish(&mut ramp, at(0));
+    ramp.ended(1, End::Withdrawn);
+    (2..5).for_each(|place| ramp.heard(place, Answer::Resolved, at(1)));
+    assert!(matches!(ramp.next(at(1)), Move::Wait(_)));
+    ramp.ended(5, End::Withdrawn);
+    assert_eq!(ramp.next(at(1)), Move::Finished);
+    assert_eq!(ramp.ends(), Ends { passed: 3, failed: 0, withdrawn: 3 });
+}
+
+#[test]
+fn a_ramp_over_nothing_is_finished_and_one_without_steps_publishes_all_at_once() {
+    assert_eq!(Ramp::new(LIMITS, 0).next(at(0)), Move::Finished);
+    let mut ramp = Ramp::new(RampLimits::ALL_AT_ONCE, 50_000);
+    assert_eq!(ramp.next(at(0)), Move::Publish(0..50_000));
+    assert_eq!(publish(&mut ramp, at(0)).len(), 50_000);
+}
+
+/// The worker's answers to what is published, in any order; and the console dies at any time.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Publishes(usize),
+    Hears(usize, u8),
+    Passes(u16),
+    Dies,
+    Pauses,
+    GoesOn,
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => (1..20_usize).prop_map(Event::Publishes),
+        8 => (any::<usize>(), any::<u8>()).prop_map(|(which, says)| Event::Hears(which, says)),
+        1 => (0..90_u16).prop_map(Event::Passes),
+        1 => Just(Event::Dies),
+        1 => Just(Event::Pauses),
+        1 => Just(Event::GoesOn),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = RampLimits> {
+    (1..5_u32, 1..6_u32, 1..40_u32, 0..=10_u32).prop_map(|(first, factor, cap, tenths)| RampLimits {
+        first,
+        factor,
+        cap,
+        failures: f64::from(tenths) / 10.0,
+        ..LIMITS
+    })
+}
+
+/// What the journal and Kafka know: more than any console.
+#[derive(Default)]
+struct World {
+    published: BTreeSet<usize>,
+    answers: BTreeMap<usize, Answer>,
+}
+
+impl World {
+    fn outstanding(&self) -> usize {
+        let has_ended = |place: &&usize| self.answers.get(place).is_none_or(|answer| answer.end().is_none());
+        self.published.iter().filter(has_ended).count()
+    }
+
+    /// A console that was started anew, and read the journal.
+    fn resumed(&self, limits: RampLimits, items: usize, now: UnixMillis) -> Ramp {
+        let mut ramp = Ramp::new(limits, items);
+        self.answers.iter().for_each(|(&place, &answer)| ramp.heard(place, answer, now));
+        ramp
+    }
+}
+
+/// The size of each step, by the limits alone.
+fn steps(limits: &RampLimits, items: usize) -> Vec<std::ops::Range<usize>> {
+    let (mut steps, mut begin, mut size) = (Vec::new(), 0, limits.first.min(limits.cap) as usize);
+    while begin < items {
+        steps.push(begin..(begin + size).min(items));
+        begin += size;
+        size = (size * limits.factor as usize).min(limits.cap as usize);
+    }
+    steps
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_ramp_never_has_more_outstanding_than_its_step_and_a_console_that_dies_changes_nothing(
+        limits in limits(),
+        items in 0..120_usize,
+        events in vec(event(), 0..200),
+    ) {
+        let (mut world, mut now) = (World::default(), at(0));
+        let mut ramp = Ramp::new(limits, items);
+        let steps = steps(&limits, items);
+        for event in events {
+            match event {
+                Event::Publishes(most) => {
+                    if let Move::Publish(range) = ramp.next(now) {
+                        let places: Vec<usize> = range.filter(|&p| !ramp.has_ended(p)).take(most).collect();
+                        prop_assert!(!places.is_empty());
+                        for place in places {
+                            ramp.published(place, now);
+                            world.published.insert(place);
+                        }
+                    }
+                }
+                Event::Hears(which, says) if !world.published.is_empty() => {
+                    let place = *world.published.iter().nth(which % world.published.len()).unwrap();
+                    let answer = match says {
+                        0..=40 => Answer::WaitingUntil(now.after(Duration::from_secs(says.into()))),
+                        41..=50 => Answer::Superseded,
+                        51..=70 => Answer::FailedAgain,
+                        _ => Answer::Resolved,
+                    };
+                    // The first end counts: an item ends once in a round.
+                    if world.answers.get(&place).is_none_or(|known| known.end().is_none()) {
+                        world.answers.insert(place, answer);
+                    }
+                    ramp.heard(place, answer, now);
+                }
+                Event::Hears(..) => {}
+                Event::Passes(seconds) => now = now.after(Duration::from_secs(seconds.into())),
+                Event::Dies => ramp = world.resumed(limits, items, now),
+                Event::Pauses => ramp.pause(),
+                Event::GoesOn => ramp.go_on(now),
+            }
+            // It goes on to the next step when it is asked what to do.
+            ramp.next(now);
+            let (number, size) = ramp.step();
+            prop_assert!(world.outstanding() <= size, "{} of {size}", world.outstanding());
+            // Nothing of a step is published while one before it is not in, or went badly.
+            let Some(&last) = world.published.iter().next_back() else { continue };
+            for step in steps.iter().filter(|step| step.end <= last) {
+                let ends: Vec<End> = step.clone().filter_map(|p| world.answers.get(&p)?.end()).collect();
+                let failed = ends.iter().filter(|end| **end == End::Failed).count();
+                prop_assert_eq!(ends.len(), step.len());
+                prop_assert!(failed == 0 || (failed as f64) < limits.failures * step.len() as f64);
+            }
+            prop_assert!(steps.get(number as usize - 1).is_none_or(|step| last < step.end));
+        }
+        // Whoever goes on comes to the same end, unless it is an end by a timeout, which is its own.
+        let mut after = world.resumed(limits, items, now);
+        match (ramp.next(now), after.next(now)) {
+            (Move::Finished, after) => prop_assert_eq!(after, Move::Finished),
+            (Move::Stopped(Stop::TooManyFailures { step, .. }), after) => {
+                let stops_there = matches!(after, Move::Stopped(Stop::TooManyFailures { step: at, .. }) if at == step);
+                prop_assert!(stops_there, "{after:?} and not at step {step}");
+            }
+            _ => {}
+        }
+    }
+}
