@@ -76,9 +76,12 @@ fn dependencies_point_downwards_only() {
 
 #[test]
 fn only_one_crate_names_each_native_library() {
-    for (library, owner) in
-        [("rdkafka", "shared/kafka"), ("rocksdb", "shared/state"), ("apache-avro", "shared/codec")]
-    {
+    for (library, owner) in [
+        ("rdkafka", "shared/kafka"),
+        ("rocksdb", "shared/state"),
+        ("apache-avro", "shared/codec"),
+        ("rusqlite", "services/operator"),
+    ] {
         let members = members();
         let named: Vec<&String> =
             members.iter().filter(|m| *m != "tests" && dependencies(m).contains(library)).collect();
