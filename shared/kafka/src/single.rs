@@ -38,6 +38,10 @@ pub fn read_topic(
     let unreadable =
         |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
     let metadata = look::metadata(&consumer, &settings.bootstrap, Some(topic))?;
+    let refused = metadata.topics().first().and_then(|t| t.error()).map(RDKafkaErrorCode::from);
+    if refused == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+        return Err(TopicError::forbidden(topic, "see the partitions", "Describe"));
+    }
     let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
         return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
     };
@@ -81,7 +85,12 @@ fn read_partition(
         let mut records = Vec::new();
         let (taken, failed) = queue.take(1000, &mut records);
         if let Some(failed) = failed {
-            return Err(unreadable(&failed.message));
+            return Err(match failed.code {
+                RDKafkaErrorCode::TopicAuthorizationFailed => {
+                    TopicError::forbidden(topic, "read the records", "Read")
+                }
+                _ => unreadable(&failed.message),
+            });
         }
         for record in records {
             if each(Found { partition: Partition(partition), record }).is_break() {
