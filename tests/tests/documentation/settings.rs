@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_bootstrap::config::{Presence, Problem, Setting, reference};
 use tidegate_bootstrap::{Config, ConfigError};
+use tidegate_tests::documents::{read, spans};
 
 use crate::table::Table;
 
@@ -176,5 +177,30 @@ fn problems(parsed: &Result<Config, ConfigError>) -> Vec<Problem> {
     match parsed {
         Err(ConfigError::Invalid(problems)) => problems.iter().cloned().collect(),
         _ => Vec::new(),
+    }
+}
+
+/// The names in the paragraph that begins so.
+fn named_after(begin: &str) -> BTreeSet<String> {
+    let text = read(DOCUMENT);
+    let (_, rest) = text.split_once(begin).unwrap_or_else(|| panic!("{DOCUMENT} has no `{begin}`"));
+    let (paragraph, _) = rest.split_once("\n\n").expect("the paragraph ends");
+    spans(paragraph).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_properties_that_are_refused_are_those_that_the_page_names() {
+    let source = read("shared/bootstrap/src/config/kafka.rs");
+    let (_, body) = source.split_once("fn refusal(name: &str)").expect("the function is there");
+    let (body, _) = body.split_once("_ => return None").expect("it ends so");
+    let is_property = |text: &&str| text.chars().all(|c| c.is_ascii_lowercase() || c == '.');
+    let texts = body.split('"').skip(1).step_by(2).filter(is_property);
+    // The settings to use instead are named there too, each as a part of a sentence.
+    let refused: BTreeSet<String> = texts.map(str::to_owned).collect();
+    let named = named_after("or they have a setting of their own:");
+    assert_eq!(named, refused, "left: {DOCUMENT}, right: the code");
+    for name in &named {
+        let text = format!("{DEFAULTS}\n[kafka.properties]\n\"{name}\" = \"x\"\n");
+        assert!(!problems(&parse(&text, &[])).is_empty(), "{name} is not refused");
     }
 }
