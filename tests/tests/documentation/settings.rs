@@ -169,7 +169,7 @@ fn every_setting_can_be_overridden_by_the_environment() {
     assert!(tried > 40, "only {tried} settings were tried");
 }
 
-pub fn parse(text: &str, env: &[(String, String)]) -> Result<Config, ConfigError> {
+pub(crate) fn parse(text: &str, env: &[(String, String)]) -> Result<Config, ConfigError> {
     Config::parse("a test", text, env.iter().cloned())
 }
 

@@ -8,12 +8,12 @@ use tidegate_tests::documents::{read, root};
 const UPDATE: &str = "UPDATE_DOCS";
 
 /// A table of a document, between `<!-- table: NAME -->` and `<!-- end of table -->`.
-pub struct Table<'a> {
-    pub document: &'a str,
-    pub name: &'a str,
-    pub header: &'a [&'a str],
+pub(crate) struct Table<'a> {
+    pub(crate) document: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) header: &'a [&'a str],
     /// The first cell names the row; an empty cell is kept as somebody wrote it.
-    pub rows: Vec<Vec<String>>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 impl Table<'_> {
@@ -21,7 +21,7 @@ impl Table<'_> {
     ///
     /// # Panics
     /// When they differ, or a cell that a person has to write is empty.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let text = read(self.document);
         let begin = format!("<!-- table: {} -->\n", self.name);
         let (before, rest) =
