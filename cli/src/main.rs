@@ -148,11 +148,8 @@ fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_console::ConsoleError>() {
         return error.exit_code();
     }
-    let connect = match error.downcast_ref::<TopicError>() {
-        Some(TopicError::Connect(error)) => Some(error),
-        _ => error.downcast_ref::<ConnectError>(),
-    };
-    let misconfigured = connect.is_some_and(ConnectError::is_misconfiguration);
+    let misconfigured = error.downcast_ref().is_some_and(TopicError::is_misconfiguration)
+        || error.downcast_ref().is_some_and(ConnectError::is_misconfiguration);
     if misconfigured || error.is::<ConfigError>() { Code::Usage } else { Code::Failed }
 }
 
