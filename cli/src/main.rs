@@ -1,6 +1,7 @@
 //! The binary `tidegate`: one thin file a subcommand, each calling a crate below.
 
 mod config;
+mod dev;
 mod dlq;
 mod produce;
 mod services;
@@ -33,6 +34,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate dev                                   see it work, with nothing installed
   tidegate topics apply                          create the pipeline's topics
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
@@ -45,6 +47,10 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Try it: the whole pipeline in one process, with an embedded broker and registry
+    Dev(dev::Dev),
+    #[command(hide = true)]
+    DevWorker(dev::DevWorker),
     /// Read source topics, and turn each event into jobs
     Ingest,
     /// Run the jobs of one or more tiers
@@ -79,15 +85,18 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Answer {
-    let config = Config::load(cli.config.as_deref(), process_environment())?;
+    let config = || Config::load(cli.config.as_deref(), process_environment());
     match cli.command {
-        Command::Ingest => services::ingest(config),
-        Command::Worker(args) => services::worker(config, &args),
-        Command::Retry => services::retry(config),
-        Command::Topics(command) => topics::run(&config, &command),
-        Command::Produce(args) => produce::run(&config, &args),
-        Command::Dlq(command) => dlq::run(&config, &command),
-        Command::Config(command) => config::run(&config, &command),
+        // They make a configuration of their own, or read the file in their own way.
+        Command::Dev(args) => dev::run(cli.config, &args),
+        Command::DevWorker(args) => dev::work(args),
+        Command::Ingest => services::ingest(config()?),
+        Command::Worker(args) => services::worker(config()?, &args),
+        Command::Retry => services::retry(config()?),
+        Command::Topics(command) => topics::run(&config()?, &command),
+        Command::Produce(args) => produce::run(&config()?, &args),
+        Command::Dlq(command) => dlq::run(&config()?, &command),
+        Command::Config(command) => self::config::run(&config()?, &command),
     }
 }
 
@@ -104,6 +113,9 @@ fn message(error: &anyhow::Error) -> String {
 
 fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_dev::DevError>() {
         return error.exit_code();
     }
     let connect = match error.downcast_ref::<TopicError>() {
