@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use tidegate_bootstrap::ExitCode;
 use tidegate_dev::{Addresses, End, HIGHEST_RATE, Load, Options, Play, Show, WorkerPlace};
+use tidegate_service::ServiceError;
 
 use crate::Answer;
 

@@ -94,7 +94,9 @@ async fn tell(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(), 
         SESSION.as_secs()
     ));
     let page = stage.until_ended(&mut worker).await?;
-    stage.conclude(&killed, &page)
+    let told = stage.conclude(&killed, &page);
+    stage.services.stop().await?;
+    told
 }
 
 async fn begin(

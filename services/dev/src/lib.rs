@@ -25,7 +25,6 @@ mod view;
 mod worker_process;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use error::DevError;
 pub use registry::Registry;
@@ -74,9 +73,6 @@ pub enum End {
     AtOnce,
 }
 
-/// How long calls that still wait for something may hold up the end.
-const END_WITHIN: Duration = Duration::from_millis(500);
-
 /// Plays until it ends by itself or somebody ends it. Blocks.
 ///
 /// # Errors
@@ -90,6 +86,7 @@ pub fn run(options: &Options) -> Result<End, DevError> {
             Play::Own(file) => own::run(file, options.show).await,
         }
     });
-    runtime.shutdown_timeout(END_WITHIN);
+    // The process is about to end. Whatever was not waited for, since it failed or somebody was in a hurry, must not find its runtime gone.
+    std::mem::forget(runtime);
     end
 }

@@ -52,7 +52,7 @@ impl Servers {
 }
 
 /// The configuration of a file, or of the demo's text, on the embedded servers: what it says of Kafka and the registry does not count,
-/// and marks are kept in `state`, which is gone at the end.
+/// passwords that are not at hand included, and marks are kept in `state`, which is gone at the end.
 pub(crate) fn config(
     source: Source<'_>,
     addresses: &Addresses,
@@ -64,24 +64,29 @@ pub(crate) fn config(
         ("TIDEGATE_STATE__DIR", state.display().to_string()),
     ];
     let own = own.map(|(name, value)| (name.to_owned(), value));
-    let mut config = match source {
+    let config = match source {
+        Source::Text(text) => Config::parse("the demo", text, own.into_iter())?,
         Source::File(path) => {
-            let of_servers =
-                |name: &str| ["TIDEGATE_KAFKA__", "TIDEGATE_REGISTRY__"].iter().any(|p| name.starts_with(p));
-            let environment =
-                process_environment().filter(|(name, _)| !of_servers(name) && name != &own[2].0);
-            Config::load(Some(path), environment.chain(own.clone()))?
+            let text = std::fs::read_to_string(path);
+            let table = text.ok().and_then(|text| text.parse::<toml::Table>().ok());
+            // What is wrong with a file that can't be read, or is no TOML, is told as everywhere.
+            let Some(mut table) = table else {
+                return Config::load(Some(path), own.into_iter()).map(Arc::new);
+            };
+            SERVERS.iter().for_each(|section| drop(table.remove(*section)));
+            let replaced = |name: &str| {
+                let of = |section: &&str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
+                SERVERS.iter().any(|section| of(&section)) || name == "TIDEGATE_STATE__DIR"
+            };
+            let environment = process_environment().filter(|(name, _)| !replaced(name));
+            Config::parse(&path.display().to_string(), &table.to_string(), environment.chain(own))?
         }
-        Source::Text(text) => Config::parse("the demo", text, own.clone().into_iter())?,
     };
-    // What the file says of its own servers, a log-in for instance, would not work with these.
-    let bare = format!("[kafka]\nbootstrap = \"{}\"\n", addresses.bootstrap);
-    let registry = format!("{bare}[registry]\nurl = \"{}\"\n", addresses.registry);
-    let embedded = Config::parse("the embedded servers", &registry, std::iter::empty())?;
-    config.kafka = embedded.kafka;
-    config.registry = embedded.registry;
     Ok(Arc::new(config))
 }
+
+/// The sections of servers that the embedded ones replace.
+const SERVERS: [&str; 2] = ["kafka", "registry"];
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Copy)]
