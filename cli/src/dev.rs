@@ -47,9 +47,9 @@ pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
     };
     let play = match config {
         Some(_) if args.kill_worker => {
-            anyhow::bail!(
-                "--kill-worker tells a story of its own shop: leave --config (or TIDEGATE_CONFIG) out"
-            )
+            let reason =
+                "--kill-worker tells a story of its own shop: leave --config (or TIDEGATE_CONFIG) out";
+            return Err(ServiceError::Configuration(reason.to_owned()).into());
         }
         Some(file) => Play::Own(file),
         None if args.kill_worker => Play::KillWorker(of(STORY)),

@@ -8,6 +8,7 @@
 //! was lost unread ends the run as an error.
 #![deny(missing_docs)]
 
+mod dead_letters;
 mod demo;
 mod error;
 mod figures;

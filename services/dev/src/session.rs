@@ -11,6 +11,7 @@ use tidegate_pipeline::events;
 use tidegate_service::wiring;
 
 use crate::End;
+use crate::dead_letters::DeadLetters;
 use crate::demo::events::CLASSES;
 use crate::error::DevError;
 use crate::figures::Page;
@@ -74,6 +75,8 @@ pub(crate) struct Session {
     metrics: Metrics,
     observer: Observer,
     view: View,
+    /// Where somebody looks: lines have no room for causes.
+    dead_letters: Option<DeadLetters>,
 }
 
 impl Session {
@@ -83,8 +86,9 @@ impl Session {
         events::describe();
         let services = Services::start(config, Which::All)?;
         let observer = Observer::new(config, Instant::now());
+        let dead_letters = is_live(show).then(|| DeadLetters::follow(config)).transpose()?;
         let view = View::begin(is_live(show), &leave)?;
-        Ok(Self { leave, addresses: Vec::new(), services, metrics, observer, view })
+        Ok(Self { leave, addresses: Vec::new(), services, metrics, observer, view, dead_letters })
     }
 
     /// Looks at everything once, and shows it.
@@ -92,7 +96,11 @@ impl Session {
         self.services.check()?;
         let page = self.page();
         refuse_overrun(&page)?;
-        let mut snapshot = self.observer.observe(page, Instant::now());
+        let now = Instant::now();
+        let mut snapshot = self.observer.observe(page, now);
+        if let Some(dead_letters) = &self.dead_letters {
+            snapshot.add_causes(dead_letters.causes(now));
+        }
         state.clone_into(&mut snapshot.state);
         snapshot.addresses.clone_from(&self.addresses);
         snapshot.published = published;

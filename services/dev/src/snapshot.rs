@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::TierName;
+use tidegate_domain::FailureKind;
 use tidegate_domain::ladder::rung_name;
 use tidegate_pipeline::{Names, events};
 use tidegate_service::wiring;
@@ -49,7 +50,7 @@ pub(crate) struct TierDelays {
     pub(crate) rungs: Vec<(String, u64)>,
 }
 
-/// Attempts that failed, or events that were refused, for one cause.
+/// Attempts that failed, or records that were dead-lettered, for one cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// The class; of an event that could not be read, its topic.
@@ -76,6 +77,15 @@ pub(crate) struct Snapshot {
     pub(crate) unreadable: u64,
     /// The one that happened last first.
     pub(crate) causes: Vec<Cause>,
+}
+
+impl Snapshot {
+    /// Adds causes, and puts the one that happened last first. Those of the same second keep their places by name.
+    pub(crate) fn add_causes(&mut self, causes: Vec<Cause>) {
+        self.causes.extend(causes);
+        let place = |cause: &Cause| (cause.ago.as_secs(), cause.of.clone(), cause.what.clone());
+        self.causes.sort_by_cached_key(place);
+    }
 }
 
 /// How far back rates look.
@@ -124,15 +134,17 @@ impl Observer {
         while self.pages.get(1).is_some_and(|(at, _)| now.duration_since(*at) >= P95_OVER) {
             self.pages.pop_front();
         }
+        let causes = self.causes(now);
         let delays: Vec<TierDelays> = self.tiers.iter().map(|tier| self.delays(tier)).collect();
-        Snapshot {
+        let mut snapshot = Snapshot {
             elapsed: now.duration_since(self.began),
             classes: self.classes.iter().map(|class| self.class(class, &delays, now)).collect(),
             unreadable: self.newest().sum(events::EVENTS, &[("fate", "dead")]),
-            causes: self.last_causes(now),
             delays,
             ..Snapshot::default()
-        }
+        };
+        snapshot.add_causes(causes);
+        snapshot
     }
 
     fn newest(&self) -> &Page {
@@ -196,34 +208,32 @@ impl Observer {
         }
     }
 
+    /// Attempts that are made again. What is final is dead-lettered, and told by that.
     fn note_causes(&mut self, page: &Page, now: Instant) {
-        let mut seen: Vec<((String, String), u64)> = Vec::new();
         for (class, _, _) in &self.classes {
-            for (kind, count) in page.by("kind", events::JOB_FAILURES, &[("class", class)]) {
-                seen.push(((class.clone(), kind), count));
-            }
-        }
-        for (topic, count) in page.by("topic", events::EVENTS, &[("fate", "dead")]) {
-            seen.push(((topic, "not a job: dead-lettered by ingest".to_owned()), count));
-        }
-        for (cause, count) in seen.into_iter().filter(|(_, count)| *count > 0) {
-            let known = self.causes.entry(cause).or_insert((0, now));
-            if count > known.0 {
-                *known = (count, now);
+            for kind in FailureKind::ALL.into_iter().filter(|kind| kind.may_heal()) {
+                let labels = [("class", class.as_str()), ("kind", kind.as_str())];
+                let count = page.sum(events::JOB_FAILURES, &labels);
+                if count == 0 {
+                    continue;
+                }
+                let cause = (class.clone(), format!("tried again: {kind}"));
+                let known = self.causes.entry(cause).or_insert((0, now));
+                if count > known.0 {
+                    *known = (count, now);
+                }
             }
         }
     }
 
-    fn last_causes(&self, now: Instant) -> Vec<Cause> {
+    fn causes(&self, now: Instant) -> Vec<Cause> {
         let cause = |((of, what), (count, at)): (&(String, String), &(u64, Instant))| Cause {
             of: of.clone(),
             what: what.clone(),
             count: *count,
             ago: now.duration_since(*at),
         };
-        let mut causes: Vec<Cause> = self.causes.iter().map(cause).collect();
-        causes.sort_by(|a, b| a.ago.cmp(&b.ago).then_with(|| a.of.cmp(&b.of)));
-        causes
+        self.causes.iter().map(cause).collect()
     }
 }
 
@@ -269,6 +279,7 @@ tidegate_jobs_total{{class="charge",tier="critical",outcome="scheduled"}} 9
 tidegate_duplicates_total{{class="charge",tier="critical",verdict="already-done"}} 2
 tidegate_job_failures_total{{class="charge",tier="critical",kind="transient"}} 9
 tidegate_job_failures_total{{class="charge",tier="critical",kind="timeout"}} 0
+tidegate_job_failures_total{{class="charge",tier="critical",kind="permanent"}} 3
 tidegate_partition_lag{{topic="tidegate.critical.retry-1s",partition="0"}} 3
 tidegate_partition_lag{{topic="tidegate.critical.retry-1s",partition="1"}} 1
 tidegate_partition_lag{{topic="tidegate.bulk.retry-4s",partition="1"}} 2
@@ -309,15 +320,15 @@ tidegate_events_total{{topic="events",fate="dead"}} 4
         let (config, begin) = (config(), Instant::now());
         let mut observer = Observer::new(&config, begin);
         observer.observe(page(0), begin);
-        let late = Page::parse(r#"tidegate_job_failures_total{class="export",kind="permanent"} 1"#);
+        let late = Page::parse(r#"tidegate_job_failures_total{class="export",kind="overload"} 1"#);
         let snapshot = observer.observe(page(0).and(late), begin + Duration::from_secs(5));
         let causes: Vec<_> = snapshot
             .causes
             .iter()
             .map(|c| (c.of.as_str(), c.what.as_str(), c.count, c.ago.as_secs()))
             .collect();
-        assert_eq!(causes[0], ("export", "permanent", 1, 0));
-        assert!(causes[1..].contains(&("charge", "transient", 9, 5)), "{causes:?}");
-        assert!(!causes.iter().any(|cause| cause.1 == "timeout"));
+        assert_eq!(causes[0], ("export", "tried again: overload", 1, 0));
+        assert!(causes[1..].contains(&("charge", "tried again: transient", 9, 5)), "{causes:?}");
+        assert!(!causes.iter().any(|cause| cause.1.contains("timeout")));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -17,7 +18,7 @@ struct Terminal {
     script: Child,
     keys: ChildStdin,
     folder: TempDir,
-    size: (u16, u16),
+    size: [NonZero<u16>; 2],
 }
 
 impl Terminal {
@@ -43,7 +44,7 @@ impl Terminal {
         }
         let mut script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let keys = script.stdin.take().unwrap();
-        Self { script, keys, folder, size: (rows, columns) }
+        Self { script, keys, folder, size: [rows, columns].map(|n| NonZero::new(n).unwrap()) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,7 +53,7 @@ impl Terminal {
 
     /// What a terminal makes of all that was written to it.
     fn emulated(&self) -> vt100::Parser {
-        let mut parser = vt100::Parser::new(self.size.0, self.size.1, 100);
+        let mut parser = vt100::Parser::new(self.size[0], self.size[1], 100);
         // A file that is not there yet holds nothing.
         parser.process(&fs::read(self.path("screen")).unwrap_or_default());
         parser

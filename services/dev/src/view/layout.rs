@@ -146,7 +146,7 @@ fn failure(cause: &Cause, width: usize) -> Line<'static> {
     };
     let Cause { of, what, count, .. } = cause;
     let text = if width >= 60 {
-        format!("{count:>6} x  {}  {}  {ago}", pad(of, 14), pad(what, 34))
+        format!("{count:>6} x  {}  {}  {}", pad(of, 14), pad(&ago, 9), what)
     } else {
         format!("{count} x {of}: {what}")
     };
@@ -221,13 +221,13 @@ mod tests {
             causes: vec![
                 Cause {
                     of: "charge".to_owned(),
-                    what: "transient".to_owned(),
+                    what: "tried again: transient".to_owned(),
                     count: 34,
                     ago: Duration::ZERO,
                 },
                 Cause {
                     of: "welcome".to_owned(),
-                    what: "permanent".to_owned(),
+                    what: "dead: http-422 HTTP 422: no such account".to_owned(),
                     count: 5,
                     ago: Duration::from_secs(9),
                 },
@@ -256,7 +256,7 @@ mod tests {
             "5 events dead-lettered by ingest",
             "critical  1s: 3   4s: 1   16s: 0",
             "Failures, the last one first",
-            "34 x  charge          transient                           just now",
+            "34 x  charge          just now   tried again: transient",
             "9 s ago",
         ] {
             assert!(all.contains(part), "`{part}` is missing in\n{all}");
@@ -277,7 +277,7 @@ mod tests {
             "charge",
             "bootstrap 127.0.0.1:34567",
             "q: end",
-            "34 x charge: transient",
+            "34 x charge: tried again: transient",
         ] {
             assert!(all.contains(part), "`{part}` is missing in\n{all}");
         }
