@@ -75,8 +75,8 @@ pub(crate) fn config(
             };
             SERVERS.iter().for_each(|section| drop(table.remove(*section)));
             let replaced = |name: &str| {
-                let of = |section: &&str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
-                SERVERS.iter().any(|section| of(&section)) || name == "TIDEGATE_STATE__DIR"
+                let of = |section: &str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
+                SERVERS.iter().any(|section| of(section)) || name == "TIDEGATE_STATE__DIR"
             };
             let environment = process_environment().filter(|(name, _)| !replaced(name));
             Config::parse(&path.display().to_string(), &table.to_string(), environment.chain(own))?

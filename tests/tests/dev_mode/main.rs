@@ -1,4 +1,5 @@
 //! `tidegate dev` as somebody meets it who has nothing installed: the real binary, and no server.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::fs;
 use std::path::Path;

@@ -81,7 +81,7 @@ pub(crate) fn fate(n: u64, attempt: u64) -> Fate {
 
 /// Whether event `n` is published twice. None of them is refused: an operator may send a dead letter again, and so may a publisher.
 pub(crate) fn is_repeated(n: u64) -> bool {
-    n % 10 == 0
+    n.is_multiple_of(10)
 }
 
 /// Whether bytes that are no event follow event `n`.
