@@ -132,9 +132,16 @@ fn delays(tiers: &[TierDelays], width: usize) -> Vec<Line<'static>> {
     let mut lines = vec![Line::styled(cut("Waiting for a retry, by delay", width), BOLD)];
     let longest = tiers.iter().map(|tier| tier.tier.chars().count() + 2).max().unwrap_or(0);
     for tier in tiers {
-        let rungs: Vec<String> = tier.rungs.iter().map(|(rung, count)| format!("{rung}: {count}")).collect();
-        let name = pad(&tier.tier, longest.max(NAME));
-        lines.push(Line::raw(cut(&format!("{name}{}", rungs.join("   ")), width)));
+        let told = |rungs: &[&(String, u64)]| {
+            let rungs: Vec<String> = rungs.iter().map(|(rung, count)| format!("{rung}: {count}")).collect();
+            format!("{}{}", pad(&tier.tier, longest.max(NAME)), rungs.join("   "))
+        };
+        let mut text = told(&tier.rungs.iter().collect::<Vec<_>>());
+        if text.chars().count() > width {
+            // What is empty is the first to go.
+            text = told(&tier.rungs.iter().filter(|(_, count)| *count > 0).collect::<Vec<_>>());
+        }
+        lines.push(Line::raw(cut(&text, width)));
     }
     lines
 }
@@ -202,7 +209,9 @@ mod tests {
         };
         let delays = |tier: &str| TierDelays {
             tier: tier.to_owned(),
-            rungs: [("1s", 3), ("4s", 1), ("16s", 0)].map(|(rung, count)| (rung.to_owned(), count)).into(),
+            rungs: [("1s", 3), ("4s", 1), ("16s", 0), ("1m", 0), ("10m", 7)]
+                .map(|(rung, count)| (rung.to_owned(), count))
+                .into(),
         };
         Snapshot {
             elapsed: Duration::from_secs(12),
@@ -254,7 +263,7 @@ mod tests {
             "done/s    done  wait delay  dead  dupl. retries  wait p95   run p95",
             "101   12345    17     4    42   1234     617     12 ms     1.2 s",
             "5 events dead-lettered by ingest",
-            "critical  1s: 3   4s: 1   16s: 0",
+            "critical  1s: 3   4s: 1   16s: 0   1m: 0   10m: 7",
             "Failures, the last one first",
             "34 x  charge          just now   tried again: transient",
             "9 s ago",
@@ -277,6 +286,7 @@ mod tests {
             "charge",
             "bootstrap 127.0.0.1:34567",
             "q: end",
+            "critical  1s: 3   4s: 1   10m: 7",
             "34 x charge: tried again: transient",
         ] {
             assert!(all.contains(part), "`{part}` is missing in\n{all}");
