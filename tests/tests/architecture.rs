@@ -11,7 +11,7 @@ const LAYERS: [&[&str]; 7] = [
     &["shared/bootstrap", "shared/codec", "shared/kafka", "shared/state"],
     &["shared/service"],
     &["services/demo", "services/ingest", "services/operator", "services/retry", "services/worker"],
-    &["services/console"],
+    &["services/console", "services/dev"],
     &["cli", "examples/own-worker"],
 ];
 

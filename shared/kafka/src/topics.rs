@@ -134,12 +134,19 @@ impl Cluster {
     }
 
     /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
-    #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
+    #[allow(unsafe_code, reason = "the calls need a live client, which `self` is")]
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
+        let metadata = look::metadata(&self.consumer, &self.bootstrap, topics.first().copied())?;
+        let brokers: Vec<i32> = metadata.brokers().iter().map(|broker| broker.id()).collect();
         let client = self.consumer.client().native_ptr();
         patiently(|| {
             // SAFETY: the client lives as long as `self`.
-            let ids = unsafe { crate::topic_id::topic_ids(client, topics, None, LOOK_TIMEOUT) };
+            let ids = unsafe {
+                // The embedded broker names a controller that does not exist; any broker will do then.
+                let controller = crate::topic_id::controller(client, LOOK_TIMEOUT);
+                let other = brokers.first().copied().filter(|_| !brokers.contains(&controller));
+                crate::topic_id::topic_ids(client, topics, other, LOOK_TIMEOUT)
+            };
             ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
         })
     }
