@@ -77,9 +77,9 @@ pub(crate) fn run(config: Config, command: &Job) -> Answer {
 fn fields(written: &[String]) -> Result<Vec<(String, String)>, OperatorError> {
     let field = |text: &String| {
         let parts = text.split_once('=');
-        parts.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or_else(|| {
-            OperatorError::Request(format!("`--field {text}` is not NAME=VALUE"))
-        })
+        parts
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .ok_or_else(|| OperatorError::Request(format!("`--field {text}` is not NAME=VALUE")))
     };
     written.iter().map(field).collect()
 }
@@ -89,10 +89,15 @@ fn tell(found: &Whereabouts) {
     for mark in &found.marks {
         let done = mark.done_round.map_or("not done".to_owned(), |round| format!("done in round {round}"));
         let step = match (mark.phase, mark.round, mark.hop) {
-            (Some(phase), Some(round), Some(hop)) => format!(", last step: {phase} in round {round}, hop {hop}"),
+            (Some(phase), Some(round), Some(hop)) => {
+                format!(", last step: {phase} in round {round}, hop {hop}")
+            }
             _ => String::new(),
         };
-        print(&format!("  {}/{}: {done}{step} (changelog offset {})", mark.tier, mark.partition, mark.offset));
+        print(&format!(
+            "  {}/{}: {done}{step} (changelog offset {})",
+            mark.tier, mark.partition, mark.offset
+        ));
     }
     if found.marks.is_empty() {
         print("  no mark: it was not done, or so long ago that it is forgotten");
@@ -114,7 +119,12 @@ fn tell(found: &Whereabouts) {
             item.row.job.attempt.unwrap_or(0)
         )));
         for entry in &item.journal {
-            print(&format!("    journal {}: {} {}", entry.at, entry.what, entry.void.as_deref().unwrap_or("")));
+            print(&format!(
+                "    journal {}: {} {}",
+                entry.at,
+                entry.what,
+                entry.void.as_deref().unwrap_or("")
+            ));
         }
     }
 }

@@ -46,7 +46,9 @@ pub(crate) struct Discard {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tidegate dlq reopen 9f86d081884c7d65 --yes\n  tidegate dlq reopen --state replaying --until 1h --yes")]
+#[command(
+    after_help = "Examples:\n  tidegate dlq reopen 9f86d081884c7d65 --yes\n  tidegate dlq reopen --state replaying --until 1h --yes"
+)]
 pub(crate) struct Reopen {
     #[command(flatten)]
     which: Which,
@@ -87,7 +89,10 @@ impl Which {
 
     fn named(&self, opened: &Opened) -> Result<Vec<tidegate_operator::ItemRef>, OperatorError> {
         let item = |named: &String| {
-            opened.item(named)?.item.ok_or_else(|| OperatorError::Request(format!("there is no record {named}")))
+            opened
+                .item(named)?
+                .item
+                .ok_or_else(|| OperatorError::Request(format!("there is no record {named}")))
         };
         self.items.iter().map(item).collect()
     }
@@ -119,11 +124,7 @@ fn order(config: Config, which: &Which, ordering: Ordering, reason: Option<&str>
     Ok(if outcome.accepted > 0 { ExitCode::Ok } else { ExitCode::NotOk })
 }
 
-fn tell_selection(
-    name: &str,
-    snapshot: &Snapshot,
-    left_out: &std::collections::BTreeMap<&'static str, u64>,
-) {
+fn tell_selection(name: &str, snapshot: &Snapshot, left_out: &std::collections::BTreeMap<&'static str, u64>) {
     print(&format!("{name} would be ordered for {} items", snapshot.items.len()));
     for item in snapshot.items.iter().take(10) {
         print(&text::plain(&format!("  {}  {}", item.item, item.id())));

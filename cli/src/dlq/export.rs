@@ -69,6 +69,10 @@ fn tell(export: &Export, exported: &Exported) -> anyhow::Result<()> {
         (false, 0) => format!("{records} records exported"),
         (false, gone) => format!("{records} records exported; {gone} items have none any more"),
     };
-    if export.out.is_some() { print(&told) } else { print_note(&told) }
+    if export.out.is_some() {
+        print(&told)
+    } else {
+        print_note(&told)
+    }
     Ok(())
 }

@@ -80,14 +80,20 @@ pub(crate) fn run(config: Config, groups: &Groups) -> Answer {
     }
     page.groups.iter().for_each(show);
     if page.total > page.groups.len() {
-        print_note(&format!("{} groups of {}: `--limit {}` shows all", page.groups.len(), page.total, page.total));
+        print_note(&format!(
+            "{} groups of {}: `--limit {}` shows all",
+            page.groups.len(),
+            page.total,
+            page.total
+        ));
     }
     Ok(ExitCode::Ok)
 }
 
 fn show(group: &Group) {
     let state = group.state.map_or(String::new(), |state| format!("  {state}"));
-    let waiting = if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
+    let waiting =
+        if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
     let causes = if group.causes == 1 { "1 cause" } else { &format!("{} causes", group.causes) };
     print(&text::plain(&format!(
         "{}{state}  {} items{waiting}, {causes}, since {}, last {}",
@@ -97,7 +103,8 @@ fn show(group: &Group) {
         text::time(group.last_dead_at)
     )));
     let facts = [&group.kinds, &group.codes, &group.classes, &group.sources];
-    let facts: Vec<String> = facts.iter().filter(|names| !names.is_empty()).map(|names| names.join(",")).collect();
+    let facts: Vec<String> =
+        facts.iter().filter(|names| !names.is_empty()).map(|names| names.join(",")).collect();
     print(&text::plain(&format!("    {}  [{}]", facts.join("  "), text::sparkline(&group.sparkline))));
     if !group.message.is_empty() {
         print(&format!("    {}", text::line(&group.message, 160)));

@@ -10,7 +10,9 @@ use super::{Common, text};
 use crate::{Answer, print, print_error};
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tidegate dlq history\n  tidegate dlq history --runs\n  tidegate dlq history --run 5f1d7a84db00d2fc --json")]
+#[command(
+    after_help = "Examples:\n  tidegate dlq history\n  tidegate dlq history --runs\n  tidegate dlq history --run 5f1d7a84db00d2fc --json"
+)]
 pub(crate) struct History {
     /// Only runs: what was ordered together, and what came of it
     #[arg(long, conflicts_with = "run")]
@@ -28,7 +30,9 @@ pub(crate) struct History {
 /// The run that a person names.
 pub(crate) fn run_id(text: &str) -> Result<RunId, OperatorError> {
     RunId::parse(text).ok_or_else(|| {
-        OperatorError::Request(format!("`{text}` names no run: it has 16 hex digits, as `tidegate dlq history` prints them"))
+        OperatorError::Request(format!(
+            "`{text}` names no run: it has 16 hex digits, as `tidegate dlq history` prints them"
+        ))
     })
 }
 
@@ -63,20 +67,33 @@ pub(crate) fn run_line(run: &Run) -> String {
     text::line(
         &format!(
             "{}  run {}  {forced}{} by {}  {status}{why}  {} accepted, {} refused, {} passed, {} failed, {} pending  ({})",
-            text::time(run.time), run.run, run.what, run.by, run.accepted, run.refused, run.passed, run.failed,
-            run.pending, run.selection
+            text::time(run.time),
+            run.run,
+            run.what,
+            run.by,
+            run.accepted,
+            run.refused,
+            run.passed,
+            run.failed,
+            run.pending,
+            run.selection
         ),
         600,
     )
 }
 
 fn line(entry: &HistoryEntry) -> String {
-    let part = |before: &str, part: &Option<String>| part.as_ref().map_or(String::new(), |part| format!("  {before}{part}"));
+    let part = |before: &str, part: &Option<String>| {
+        part.as_ref().map_or(String::new(), |part| format!("  {before}{part}"))
+    };
     let items = match entry.items {
         0 => String::new(),
         items if entry.what == "begin" => format!("  {items} items"),
         items => format!("  {} of {items} items", entry.accepted),
     };
     let (run, reason, id) = (part("run ", &entry.run), part("", &entry.reason), part("", &entry.id));
-    text::line(&format!("{}  {}  {}{items}{run}{id}{reason}", text::time(entry.time), entry.by, entry.what), 400)
+    text::line(
+        &format!("{}  {}  {}{items}{run}{id}{reason}", text::time(entry.time), entry.by, entry.what),
+        400,
+    )
 }

@@ -79,7 +79,11 @@ pub(crate) fn run(config: Config, replay: &Replay) -> Answer {
     }
     if let Some(run) = &replay.stop {
         let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
-        opened.inbox.stop(run, &replay.which.by(), replay.reason.as_deref().unwrap_or("an operator stopped it"))?;
+        opened.inbox.stop(
+            run,
+            &replay.which.by(),
+            replay.reason.as_deref().unwrap_or("an operator stopped it"),
+        )?;
         print(&format!("run {run} is stopped: what is published already goes on"));
         return Ok(ExitCode::Ok);
     }
@@ -100,7 +104,8 @@ impl Replay {
             return Err(OperatorError::Request("--failures must be within 0 and 1".to_owned()));
         }
         let climb = if self.no_ramp { RampLimits::ALL_AT_ONCE } else { RampLimits::CANARY };
-        let (first, factor) = if self.no_ramp { (climb.first, climb.factor) } else { (self.first, self.factor) };
+        let (first, factor) =
+            if self.no_ramp { (climb.first, climb.factor) } else { (self.first, self.factor) };
         let ramp = RampLimits { first, factor, failures: self.failures, timeout: self.timeout, ..climb };
         Ok(Pace { rate: self.rate, ramp })
     }
@@ -126,7 +131,9 @@ fn selected(opened: &Opened, replay: &Replay) -> Answer {
     let (snapshot, left_out) = snapshot.only(|state| ordering.fits(state));
     if snapshot.items.is_empty() {
         let others: u64 = left_out.values().sum();
-        print(&format!("nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"));
+        print(&format!(
+            "nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"
+        ));
         return Ok(ExitCode::NotOk);
     }
     let outcome = opened.inbox.order(&snapshot, ordering, &replay.which.by(), replay.reason.as_deref())?;
@@ -209,7 +216,9 @@ fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
 fn progress_line(progress: &RunProgress) -> String {
     let RunProgress { items, passed, failed, outstanding, step, step_items, .. } = progress;
     let paused = if progress.paused { ", paused" } else { "" };
-    format!("{passed} of {items} passed, {failed} failed, {outstanding} under way; step {step} has {step_items}{paused}")
+    format!(
+        "{passed} of {items} passed, {failed} failed, {outstanding} under way; step {step} has {step_items}{paused}"
+    )
 }
 
 fn tell_dry_run(dry: &DryRun) {
@@ -236,7 +245,10 @@ fn tell_dry_run(dry: &DryRun) {
         (dry.near_end_of_retention, "will soon be gone from the dead-letter topic".to_owned()),
         (
             dry.beyond_dedup_retention,
-            format!("are older than marks are remembered, {}: if they were done, they run again", dry.dedup_retention),
+            format!(
+                "are older than marks are remembered, {}: if they were done, they run again",
+                dry.dedup_retention
+            ),
         ),
     ];
     notes.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| print(&format!("{count} {what}")));
@@ -247,4 +259,3 @@ fn tell_dry_run(dry: &DryRun) {
         print("nothing was done: add --yes to do it");
     }
 }
-

@@ -16,7 +16,9 @@ use crate::{Answer, block_on, print, print_error};
 const MOST_HEX: usize = 1024;
 
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  tidegate dlq show 3/128\n  tidegate dlq show 9f86d081884c7d65 --json | jq .occurrences")]
+#[command(
+    after_help = "Examples:\n  tidegate dlq show 3/128\n  tidegate dlq show 9f86d081884c7d65 --json | jq .occurrences"
+)]
 pub(crate) struct Show {
     /// The item: its 16 hex digits, its id, or PARTITION/OFFSET of one of its records
     item: String,
@@ -83,8 +85,20 @@ pub(crate) fn bytes(bytes: Option<&[u8]>) -> Value {
 fn tell(shown: &Value, original: Option<&Original>) {
     let Value::Object(fields) = shown else { return };
     let names = [
-        "item", "id", "state", "record", "letters", "error", "source", "job", "handler", "event", "key", "headers",
-        "occurrences", "journal",
+        "item",
+        "id",
+        "state",
+        "record",
+        "letters",
+        "error",
+        "source",
+        "job",
+        "handler",
+        "event",
+        "key",
+        "headers",
+        "occurrences",
+        "journal",
     ];
     for name in names {
         match fields.get(name) {
@@ -98,7 +112,9 @@ fn tell(shown: &Value, original: Option<&Original>) {
     match original.and_then(|original| original.record.value()) {
         Some(value) if undecodable => print(&format!("value:\n{}", hex(value, MOST_HEX).trim_end())),
         Some(_) => {}
-        None if original.is_none() => print("No record of it exists any more: the topic no longer holds any."),
+        None if original.is_none() => {
+            print("No record of it exists any more: the topic no longer holds any.")
+        }
         None => print("value: null"),
     }
 }

@@ -34,7 +34,9 @@ pub enum OperatorError {
     #[error(transparent)]
     Service(#[from] ServiceError),
     /// Another process was to bring the index up to date, and does not.
-    #[error("another process holds the index and does not bring it up to date: end that one, or name another folder with `--index`")]
+    #[error(
+        "another process holds the index and does not bring it up to date: end that one, or name another folder with `--index`"
+    )]
     Stalled,
     /// What was asked for can't be.
     #[error("{0}")]

@@ -35,7 +35,9 @@ impl Inbox {
     /// The registry that schemas are fetched from.
     pub(crate) fn registry(&self) -> Result<&SchemaRegistry, OperatorError> {
         self.shared.registry.as_ref().ok_or_else(|| {
-            OperatorError::Request("registry.url is not set: events can't be read without their schemas".to_owned())
+            OperatorError::Request(
+                "registry.url is not set: events can't be read without their schemas".to_owned(),
+            )
         })
     }
 
@@ -43,7 +45,9 @@ impl Inbox {
     pub async fn event(&self, record: &Record) -> Event {
         let Some(value) = record.value() else { return Event::Null };
         let failed = |error: &dyn std::fmt::Display| Event::Undecodable { reason: error.to_string() };
-        if let Err(error) = wire::refuse_guid_header(|name| record.headers().any(|(n, _)| n == name.as_bytes())) {
+        if let Err(error) =
+            wire::refuse_guid_header(|name| record.headers().any(|(n, _)| n == name.as_bytes()))
+        {
             return failed(&error);
         }
         let framed = match wire::parse(value) {
@@ -71,8 +75,10 @@ pub fn hex(bytes: &[u8], most: usize) -> String {
     let mut out = String::new();
     for (number, line) in bytes[..bytes.len().min(most)].chunks(16).enumerate() {
         let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
-        let text: String =
-            line.iter().map(|&byte| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { '.' }).collect();
+        let text: String = line
+            .iter()
+            .map(|&byte| if (0x20..0x7f).contains(&byte) { char::from(byte) } else { '.' })
+            .collect();
         out.push_str(&format!("{:08x}  {:<47}  {text}\n", number * 16, digits.join(" ")));
     }
     if bytes.len() > most {

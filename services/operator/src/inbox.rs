@@ -20,9 +20,7 @@ use tracing::warn;
 
 use crate::error::OperatorError;
 use crate::index::{Follower, Home, Progress, Provenance};
-use crate::query::{
-    Group, GroupPage, GroupQuery, Handlers, Item, ListQuery, Overview, Page, View,
-};
+use crate::query::{Group, GroupPage, GroupQuery, Handlers, Item, ListQuery, Overview, Page, View};
 use crate::reference::ItemRef;
 
 /// How many connections wait for the next one who reads.
@@ -233,7 +231,8 @@ impl Inbox {
         logs.extend(journal.then(|| ("journal", self.shared.names.dlq_journal(), 0)));
         let mut behind = 0;
         for (name, topic, partition) in logs {
-            let log = tidegate_pipeline::TopicPartition { topic, partition: tidegate_domain::Partition(partition) };
+            let log =
+                tidegate_pipeline::TopicPartition { topic, partition: tidegate_domain::Partition(partition) };
             let (first, end) = self.shared.logs.bounds(&log)?;
             let next = positions.get(&(name.to_owned(), partition)).copied().unwrap_or(0).max(first.0);
             behind += u64::try_from(end.0 - next).unwrap_or(0);
@@ -326,9 +325,7 @@ fn handler_name(handler: &Handler) -> String {
     }
 }
 
-fn positions(
-    connection: &Connection,
-) -> rusqlite::Result<std::collections::BTreeMap<(String, i32), i64>> {
+fn positions(connection: &Connection) -> rusqlite::Result<std::collections::BTreeMap<(String, i32), i64>> {
     let mut statement = connection.prepare("SELECT log, partition, next FROM positions")?;
     let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     rows.collect()

@@ -6,7 +6,9 @@ use tidegate_domain::failure::{Fingerprint, fingerprint};
 use tidegate_domain::inbox::ItemId;
 use tidegate_domain::{FailureKind, IdempotencyKey, JobHeader, Offset, Partition, Topic, UnixMillis};
 use tidegate_pipeline::Record;
-use tidegate_pipeline::dead_letter::{ERROR_CODE, ERROR_FINGERPRINT, ERROR_KIND, ERROR_MESSAGE, FIRST_ERROR, ROUND, STUB};
+use tidegate_pipeline::dead_letter::{
+    ERROR_CODE, ERROR_FINGERPRINT, ERROR_KIND, ERROR_MESSAGE, FIRST_ERROR, ROUND, STUB,
+};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use crate::reference::ItemRef;
@@ -127,7 +129,12 @@ impl<'a> Letter<'a> {
                 .and_then(text)
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .map_or_else(|| unsaid(kind, code, message), Fingerprint),
-            dead_at: told.dead_at.and_then(number).map(UnixMillis).or(record.timestamp()).unwrap_or(UnixMillis(0)),
+            dead_at: told
+                .dead_at
+                .and_then(number)
+                .map(UnixMillis)
+                .or(record.timestamp())
+                .unwrap_or(UnixMillis(0)),
             schema_id: record.value().and_then(schema_id),
             round: match &job {
                 Some(job) => job.round.0,

@@ -18,13 +18,13 @@ mod runs;
 mod whereis;
 
 pub use error::OperatorError;
-pub use export::Exported;
 pub use event::{Event, hex};
+pub use export::Exported;
 pub use inbox::{Following, Inbox, Needed, Status};
 pub use index::{LocalIndex, Progress};
 pub use query::{
-    By, ClassRow, Cursor, FailureFacts, Filter, FilterError, Group, GroupPage, GroupQuery, Item, ItemEntry, JobFacts,
-    Letter, ListQuery, NONE, Order, Overview, Page, Row, Sort, Source, TrendStep,
+    By, ClassRow, Cursor, FailureFacts, Filter, FilterError, Group, GroupPage, GroupQuery, Item, ItemEntry,
+    JobFacts, Letter, ListQuery, NONE, Order, Overview, Page, Row, Sort, Source, TrendStep,
 };
 pub use reference::{ItemRef, NoItemRef};
 pub use replay::{

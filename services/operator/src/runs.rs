@@ -116,7 +116,8 @@ impl Inbox {
     pub fn runs(&self, limit: usize) -> Result<Vec<Run>, OperatorError> {
         let limit = i64::try_from(limit.clamp(1, 1000)).unwrap_or(50);
         let runs = self.view(|view| {
-            let mut statement = view.connection.prepare_cached(&format!("{RUN} ORDER BY begun DESC LIMIT ?1"))?;
+            let mut statement =
+                view.connection.prepare_cached(&format!("{RUN} ORDER BY begun DESC LIMIT ?1"))?;
             Ok(statement.query_map([limit], read_run)?.collect::<rusqlite::Result<Vec<_>>>()?)
         })?;
         let mut runs = runs.unwrap_or_default();
@@ -159,7 +160,8 @@ impl Inbox {
         skip: usize,
         limit: usize,
     ) -> Result<Vec<(crate::ItemRef, Option<String>)>, OperatorError> {
-        let (skip, limit) = (i64::try_from(skip).unwrap_or(0), i64::try_from(limit.clamp(1, 1000)).unwrap_or(50));
+        let (skip, limit) =
+            (i64::try_from(skip).unwrap_or(0), i64::try_from(limit.clamp(1, 1000)).unwrap_or(50));
         let items = self.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT hash, void FROM entries WHERE run = ?1 AND what IN ('replay', 'discard', 'reopen')
@@ -247,7 +249,9 @@ pub(crate) fn ramp_text(ramp: &RampLimits) -> String {
 /// The limits that stand in the index.
 pub(crate) fn ramp_of(text: &str) -> Option<RampLimits> {
     let value = |name: &str| {
-        text.split(' ').find_map(|pair| pair.split_once('=').filter(|(found, _)| *found == name)).map(|(_, value)| value)
+        text.split(' ')
+            .find_map(|pair| pair.split_once('=').filter(|(found, _)| *found == name))
+            .map(|(_, value)| value)
     };
     Some(RampLimits {
         first: value("first")?.parse().ok()?,

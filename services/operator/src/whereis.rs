@@ -69,14 +69,21 @@ impl Inbox {
         let refused = |text: String| OperatorError::Request(text);
         let class = found.ok_or_else(|| refused(format!("the configuration has no class `{class}`")))?;
         let KeySource::Fields(paths) = &class.key else {
-            return Err(refused(format!("the key of class `{}` is of no fields: name the key itself", class.name)));
+            return Err(refused(format!(
+                "the key of class `{}` is of no fields: name the key itself",
+                class.name
+            )));
         };
         if class.key_window.is_some() {
-            return Err(refused(format!("the key of class `{}` has a window: name the key itself", class.name)));
+            return Err(refused(format!(
+                "the key of class `{}` has a window: name the key itself",
+                class.name
+            )));
         }
         let mut texts = Vec::new();
         for path in paths {
-            let value = fields.iter().find(|(name, _)| name == path.as_str()).map(|(_, value)| value.as_str());
+            let value =
+                fields.iter().find(|(name, _)| name == path.as_str()).map(|(_, value)| value.as_str());
             let value = value.ok_or_else(|| refused(format!("the key needs `--field {path}=…`")))?;
             texts.push((path.as_str(), value));
         }
@@ -91,7 +98,8 @@ impl Inbox {
         lane: Option<Lane>,
         most: u64,
     ) -> Result<Whereabouts, OperatorError> {
-        let mut found = Whereabouts { key: key.to_string(), marks: Vec::new(), cut: Vec::new(), items: Vec::new() };
+        let mut found =
+            Whereabouts { key: key.to_string(), marks: Vec::new(), cut: Vec::new(), items: Vec::new() };
         for range in self.ranges(lane)? {
             for partition in &range.partitions {
                 self.look_through(key, &range.tier, *partition, most, &mut found)?;

@@ -300,7 +300,10 @@ mod tests {
         let found_of_two = differences(&specs, &[(specs[0].name.clone(), has)].into());
         assert!(found_of_two[0].is_grave());
         let said = found_of_two[0].to_string();
-        assert!(said.starts_with("topic `tidegate.dlq-journal` has 2 partitions and must have one"), "{said}");
+        assert!(
+            said.starts_with("topic `tidegate.dlq-journal` has 2 partitions and must have one"),
+            "{said}"
+        );
         for (name, value) in [("retention.ms", "604800000"), ("retention.bytes", "1073741824")] {
             let found = found("tidegate.dlq-journal", name, value).expect("it is found");
             assert!(found.is_grave(), "{found}");

@@ -137,7 +137,8 @@ mod tests {
 
     #[test]
     fn the_journal_has_one_partition_and_keeps_all_that_it_ever_had() {
-        let config = config("replication = 3\n[tiers.fast]\npartitions = 7\n[topics]\ndlq_retention = \"30d\"\n");
+        let config =
+            config("replication = 3\n[tiers.fast]\npartitions = 7\n[topics]\ndlq_retention = \"30d\"\n");
         let journal = spec_of(&config, "tidegate.dlq-journal");
         assert_eq!((journal.partitions, journal.keyed, journal.replication), (Some(1), true, Some(3)));
         let settings = |name: &str| journal.settings.get(name).map(String::as_str);

@@ -118,7 +118,10 @@ fn record(number: usize, all: usize) -> Record {
     let (headers, value) = letter(number, all);
     let key = format!("k{number}");
     let offset = Offset(number as i64);
-    let size = headers.iter().map(|(name, value)| RecordBuilder::header_size(name.as_bytes(), Some(value.as_bytes()))).sum();
+    let size = headers
+        .iter()
+        .map(|(name, value)| RecordBuilder::header_size(name.as_bytes(), Some(value.as_bytes())))
+        .sum();
     let mut builder = RecordBuilder::new(offset, None, Some(key.as_bytes()), Some(&value), size);
     for (name, value) in &headers {
         builder.header(name.as_bytes(), Some(value.as_bytes()));
@@ -205,7 +208,8 @@ fn pages(inbox: &Inbox) -> Result<(), tidegate_operator::OperatorError> {
     }
     for by in [By::Fingerprint, By::Class, By::Handler] {
         let began = Instant::now();
-        let page = inbox.groups(&GroupQuery { by, sort: Sort::Waiting, now: now().0, ..GroupQuery::default() })?;
+        let page =
+            inbox.groups(&GroupQuery { by, sort: Sort::Waiting, now: now().0, ..GroupQuery::default() })?;
         println!("    {} groups by {by:?} {:>7.1} ms", page.total, began.elapsed().as_secs_f64() * 1000.0);
     }
     let began = Instant::now();

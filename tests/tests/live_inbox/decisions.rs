@@ -14,7 +14,8 @@ fn of_a_discard_and_a_replay_at_once_one_counts_for_each_item() {
         broken.json(operator, 0, &["dlq", "groups"]);
     }
     let mut ann = broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp"]);
-    let mut bob = broken.start("bob", &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
+    let mut bob =
+        broken.start("bob", &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
     let exits = [ann.wait(LONG), bob.wait(LONG)];
     assert!(exits.contains(&Exit(0)), "{exits:?}\n{}\n{}", ann.stderr(), bob.stderr());
     broken.jobs.wait_settled(LONG);
@@ -30,9 +31,11 @@ fn a_discard_is_audited_and_may_be_taken_back_and_a_discarded_item_is_not_replay
     let broken = Broken::with_dead("discard", &tasks("t", 3));
     let (exit, _, stderr) = broken.run("ann", &["dlq", "discard", "--class", "task", "--yes"]);
     assert!(exit == Exit(2) && stderr.contains("--reason"), "{stderr}");
-    let (exit, stdout, _) = broken.run("ann", &["dlq", "discard", "--class", "task", "--reason", "test data"]);
+    let (exit, stdout, _) =
+        broken.run("ann", &["dlq", "discard", "--class", "task", "--reason", "test data"]);
     assert!(exit == Exit(0) && stdout.contains("nothing was done"), "{stdout}");
-    let done = broken.json("ann", 0, &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
+    let done =
+        broken.json("ann", 0, &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
     assert_eq!(done["accepted"], 3);
     assert_eq!(broken.run("bob", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(3));
     assert_eq!(broken.states(), json!({ "discarded": 3 }));
@@ -63,12 +66,18 @@ fn where_a_job_is_is_told_by_its_key_or_by_its_fields() {
     broken.repair();
     let by_fields = ["job", "where", "--class", "task", "--field", "id=t-1"];
     let found = broken.json("ann", 0, &by_fields);
-    assert_eq!((&found["marks"][0]["phase"], &found["marks"][0]["done_round"]), (&json!("dead"), &json!(null)));
+    assert_eq!(
+        (&found["marks"][0]["phase"], &found["marks"][0]["done_round"]),
+        (&json!("dead"), &json!(null))
+    );
     assert_eq!(found["items"][0]["state"], "open");
     assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(0));
     let key = found["key"].as_str().unwrap();
     let found = broken.json("ann", 0, &["job", "where", key]);
-    assert_eq!((&found["marks"][0]["done_round"], &found["items"][0]["state"]), (&json!(1), &json!("resolved")));
+    assert_eq!(
+        (&found["marks"][0]["done_round"], &found["items"][0]["state"]),
+        (&json!(1), &json!("resolved"))
+    );
     assert_eq!(broken.run("ann", &["job", "where", "--class", "task", "--field", "id=nobody"]).0, Exit(3));
     let (exit, _, stderr) = broken.run("ann", &["job", "where", "--class", "task", "--field", "lane=x"]);
     assert!(exit == Exit(2) && stderr.contains("--field id="), "{stderr}");

@@ -80,7 +80,8 @@ impl Broken {
 
     /// How many items are in each state, as somebody sees it whose index is new.
     pub(crate) fn states(&self) -> Value {
-        let page = self.json(&tidegate_tests::kafka_io::unique("observer"), 0, &["dlq", "groups", "--by", "class"]);
+        let page =
+            self.json(&tidegate_tests::kafka_io::unique("observer"), 0, &["dlq", "groups", "--by", "class"]);
         assert_eq!(page["total"], 1, "{page}");
         page["groups"][0]["states"].clone()
     }

@@ -72,7 +72,8 @@ fn a_replay_whose_outcomes_do_not_come_stops_and_says_so() {
 fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
     let broken = Broken::with_dead("paused", &tasks("t", 300));
     broken.repair();
-    let mut ann = broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "50"]);
+    let mut ann =
+        broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "50"]);
     broken.calls.wait_for_tasks(20, LONG);
     let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
     assert_eq!(broken.run("bob", &["dlq", "replay", "--pause", &run]).0, Exit(0));

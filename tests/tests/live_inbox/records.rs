@@ -11,14 +11,22 @@ use crate::operators::{Broken, LONG};
 fn an_item_whose_first_record_expired_is_replayed_from_its_newest() {
     let broken = Broken::with_dead("expired", &[Task::new("one").script("poison")]);
     let dlq = broken.jobs.pipeline.topic("dlq");
-    assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(3), "it fails again");
+    assert_eq!(
+        broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0,
+        Exit(3),
+        "it fails again"
+    );
     let letters = broken.jobs.pipeline.wait_for_dead(2, LONG);
     assert_eq!(letters[0].partition, letters[1].partition);
     broken.jobs.pipeline.client.delete_records(&dlq, letters[0].partition, letters[1].offset);
     // An index that knew the first record, and one that never did.
     for operator in ["ann", "bob"] {
         let list: Value = broken.json(operator, 0, &["dlq", "list"]);
-        assert_eq!((&list["letters"], &list["state"]), (&json!(1), &json!("failed-again")), "{operator}: {list}");
+        assert_eq!(
+            (&list["letters"], &list["state"]),
+            (&json!(1), &json!("failed-again")),
+            "{operator}: {list}"
+        );
     }
     let calls = broken.calls.calls();
     broken.repair();

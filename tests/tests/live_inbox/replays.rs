@@ -21,7 +21,12 @@ fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
     let mut ann = broken.start("ann", &[&ALL[..], &["--yes"]].concat());
     let mut bob = broken.start("bob", &[&ALL[..], &["--yes"]].concat());
     let exits = [ann.wait(LONG), bob.wait(LONG)];
-    assert!(exits.contains(&Exit(0)) && exits.iter().all(|exit| [Exit(0), Exit(3)].contains(exit)), "{exits:?}\n{}\n{}", ann.stderr(), bob.stderr());
+    assert!(
+        exits.contains(&Exit(0)) && exits.iter().all(|exit| [Exit(0), Exit(3)].contains(exit)),
+        "{exits:?}\n{}\n{}",
+        ann.stderr(),
+        bob.stderr()
+    );
     broken.calls.wait_for_tasks(10_000, LONG);
     broken.jobs.wait_settled(LONG);
     assert_eq!(broken.calls.other_than(1), []);

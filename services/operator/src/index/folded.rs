@@ -7,7 +7,8 @@ use tidegate_domain::{Offset, Round, UnixMillis};
 use crate::query::{code, state};
 use crate::reference::ItemRef;
 
-const COLUMNS: &str = "state, round, seen, replay_at, replay_run, replay_round, replay_forced, replay_edited, done,
+const COLUMNS: &str =
+    "state, round, seen, replay_at, replay_run, replay_round, replay_forced, replay_edited, done,
      waiting_until, answer, answer_round, answer_until, ended_at";
 
 /// The item, and when it ended, if it did.
@@ -89,7 +90,14 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Folded> {
 
 fn answer(name: &str, until: Option<i64>) -> Option<Answer> {
     let waiting = Answer::WaitingUntil(UnixMillis(until.unwrap_or(0)));
-    [Answer::Resolved, Answer::AlreadyDone, Answer::Superseded, Answer::Coalesced, waiting, Answer::FailedAgain]
-        .into_iter()
-        .find(|answer| answer.as_str() == name)
+    [
+        Answer::Resolved,
+        Answer::AlreadyDone,
+        Answer::Superseded,
+        Answer::Coalesced,
+        waiting,
+        Answer::FailedAgain,
+    ]
+    .into_iter()
+    .find(|answer| answer.as_str() == name)
 }

@@ -67,7 +67,8 @@ impl Follower {
         // What is gone from the topic is gone from here, also where nothing new came.
         self.writing.writer.commit(Log::Dlq, &[])?;
         let journal = self.stretch_of_journal()?;
-        let left = |stretches: &[Stretch]| stretches.iter().map(|s| (s.until - s.from).unsigned_abs()).sum::<u64>();
+        let left =
+            |stretches: &[Stretch]| stretches.iter().map(|s| (s.until - s.from).unsigned_abs()).sum::<u64>();
         let mut progress = Progress { done: 0, left: left(&letters) + left(journal.as_slice()) };
         for stretch in &letters {
             let dlq = stretch.log.topic.clone();
@@ -169,7 +170,11 @@ impl Follower {
                 Ok(each(*progress))
             };
             outcome = batch();
-            if matches!(outcome, Ok(ControlFlow::Continue(()))) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if matches!(outcome, Ok(ControlFlow::Continue(()))) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
         });
         match (read, outcome) {
             (Ok(()), Ok(ControlFlow::Continue(()))) => {

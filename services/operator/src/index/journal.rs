@@ -34,10 +34,7 @@ impl Writer {
     /// Applies a record of the journal.
     pub(crate) fn entry(&mut self, record: &Record) -> rusqlite::Result<()> {
         self.begin()?;
-        let place = Place {
-            at: record.offset().0,
-            time: record.timestamp().unwrap_or(UnixMillis(0)).0,
-        };
+        let place = Place { at: record.offset().0, time: record.timestamp().unwrap_or(UnixMillis(0)).0 };
         match Entry::read(record.value()) {
             Ok(Entry::Actions(actions)) => self.actions(place, &actions),
             Ok(Entry::Outcome(outcome)) => self.outcome(place, &outcome),
@@ -122,7 +119,16 @@ impl Writer {
         let (run, hash) = (run.map(|run| run.0.cast_signed()), item.0.cast_signed());
         let what = about.what;
         statement.execute(params![
-            hash, place.at, number, run, what, void, round, place.time, about.author, about.detail
+            hash,
+            place.at,
+            number,
+            run,
+            what,
+            void,
+            round,
+            place.time,
+            about.author,
+            about.detail
         ])?;
         drop(statement);
         if void.is_none() {
@@ -247,7 +253,9 @@ impl Writer {
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
         )?;
         let run = run.map(|run| run.0.cast_signed());
-        statement.execute(params![place.at, place.time, author, what, run, reason, items, accepted, id]).map(drop)
+        statement
+            .execute(params![place.at, place.time, author, what, run, reason, items, accepted, id])
+            .map(drop)
     }
 }
 
@@ -264,4 +272,3 @@ fn order_name(order: Order) -> &'static str {
 fn is_end(state: State) -> bool {
     state.is_done() || state == State::Discarded
 }
-

@@ -5,8 +5,8 @@
 
 mod causes;
 mod connect;
-mod follow;
 mod folded;
+mod follow;
 mod journal;
 mod local;
 mod prune;

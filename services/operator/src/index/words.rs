@@ -72,7 +72,9 @@ impl Writer {
 /// not decoded for it: Avro has its texts as they are, so runs of text are found without its schema.
 fn collect(letter: &Letter<'_>, words: &mut String) {
     words.clear();
-    for part in [Some(letter.message), letter.first_error, Some(letter.code), letter.class()].into_iter().flatten() {
+    for part in
+        [Some(letter.message), letter.first_error, Some(letter.code), letter.class()].into_iter().flatten()
+    {
         words.push_str(part);
         words.push(' ');
     }
@@ -115,7 +117,10 @@ mod tests {
 
     #[test]
     fn texts_are_found_in_binary_data_and_short_runs_are_not() {
-        assert_eq!(found(b"\x00\x00\x00\x00\x07\x10order-42\x02\x06EUR\xff\xfeab\x01\xc3\xa4pfel", 100), "order-42 EUR \u{e4}pfel ");
+        assert_eq!(
+            found(b"\x00\x00\x00\x00\x07\x10order-42\x02\x06EUR\xff\xfeab\x01\xc3\xa4pfel", 100),
+            "order-42 EUR \u{e4}pfel "
+        );
         assert_eq!(found(b"\x00\x01\x02", 100), "");
     }
 

@@ -143,7 +143,9 @@ impl Writer {
                 self.causes.enter(cause, state, id);
                 true
             }
-            Some(row) => self.insert_letter(letter, row.id, cause)? && self.add_letter(&row, cause, latest)?,
+            Some(row) => {
+                self.insert_letter(letter, row.id, cause)? && self.add_letter(&row, cause, latest)?
+            }
         };
         if is_new {
             self.causes.saw(cause, letter.dead_at.0);
@@ -160,7 +162,13 @@ impl Writer {
         let Some(row) = rows.next()? else { return Ok(None) };
         let latest =
             Latest { round: row.get(3)?, dead_at: row.get(4)?, partition: row.get(5)?, offset: row.get(6)? };
-        Ok(Some(ItemRow { id: row.get(0)?, cause: row.get(1)?, state: state(row.get(2)?), failed_at: row.get(7)?, latest }))
+        Ok(Some(ItemRow {
+            id: row.get(0)?,
+            cause: row.get(1)?,
+            state: state(row.get(2)?),
+            failed_at: row.get(7)?,
+            latest,
+        }))
     }
 
     fn insert_item(
@@ -256,7 +264,8 @@ impl Writer {
             self.causes.leave(row.cause, row.state);
             self.causes.enter(cause, row.state, row.id);
         }
-        let sql = "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
+        let sql =
+            "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
         let values = params![cause, failed_at, row.cause, row.failed_at, row.id];
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }

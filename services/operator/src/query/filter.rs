@@ -122,7 +122,8 @@ fn full_text(text: &str) -> Result<String, FilterError> {
     let mut terms = Vec::new();
     for written in text.split_whitespace() {
         // What parts words there parts them here: the table holds no order of words, so a phrase can't be looked for.
-        let words: Vec<&str> = written.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
+        let words: Vec<&str> =
+            written.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()).collect();
         let Some((last, rest)) = words.split_last() else { continue };
         terms.extend(rest.iter().map(|word| format!("\"{word}\"")));
         terms.push(format!("\"{last}\"{}", if written.ends_with('*') { "*" } else { "" }));
@@ -152,9 +153,16 @@ mod tests {
     fn a_part_that_can_not_be_is_refused_by_its_name() {
         let refused = |filter: Filter| filter.check().err().map(|error| error.to_string());
         let text = |word: &str| vec![word.to_owned()];
-        assert!(refused(Filter { states: text("done"), ..Filter::default() }).is_some_and(|e| e.contains("`done`")));
-        assert!(refused(Filter { kinds: text("bad"), ..Filter::default() }).is_some_and(|e| e.contains("`bad`")));
-        assert!(refused(Filter { schemas: text("x"), ..Filter::default() }).is_some_and(|e| e.contains("`x`")));
+        assert!(
+            refused(Filter { states: text("done"), ..Filter::default() })
+                .is_some_and(|e| e.contains("`done`"))
+        );
+        assert!(
+            refused(Filter { kinds: text("bad"), ..Filter::default() }).is_some_and(|e| e.contains("`bad`"))
+        );
+        assert!(
+            refused(Filter { schemas: text("x"), ..Filter::default() }).is_some_and(|e| e.contains("`x`"))
+        );
         assert!(refused(Filter::of_group("12")).is_some_and(|e| e.contains("`12`")));
         assert!(refused(Filter { key: Some("k".to_owned()), ..Filter::default() }).is_some());
         assert_eq!(refused(Filter { kinds: text("-"), schemas: text("-"), ..Filter::default() }), None);

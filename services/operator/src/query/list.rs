@@ -253,7 +253,10 @@ impl View<'_> {
         let rank = |id: i64| if order == Order::NewestFirst { -id } else { id };
         for heap in heaps {
             let full = best.len() >= limit;
-            if full && order == Order::NewestFirst && best.peek().is_some_and(|worst| rank(heap.newest) > *worst) {
+            if full
+                && order == Order::NewestFirst
+                && best.peek().is_some_and(|worst| rank(heap.newest) > *worst)
+            {
                 break;
             }
             take_best(&mut statement, heap, (from, until), limit, rank, &mut best)?;

@@ -53,8 +53,9 @@ impl View<'_> {
         let mut classes: BTreeMap<Option<String>, ClassRow> =
             self.handlers.0.keys().map(|class| (Some(class.clone()), ClassRow::default())).collect();
         let mut open_groups = std::collections::BTreeSet::new();
-        let mut statement =
-            self.connection.prepare_cached("SELECT class, last_dead, fingerprint FROM causes WHERE id = ?1")?;
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT class, last_dead, fingerprint FROM causes WHERE id = ?1")?;
         for heap in self.pick(&Filter::default())?.heaps {
             let (class, last_dead, fingerprint): (Option<String>, i64, i64) =
                 statement.query_row([heap.cause], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
@@ -75,8 +76,7 @@ impl View<'_> {
             class: class.unwrap_or_else(|| super::NONE.to_owned()),
             ..row
         };
-        overview.classes =
-            classes.into_iter().chain(without.map(|row| (None, row))).map(named).collect();
+        overview.classes = classes.into_iter().chain(without.map(|row| (None, row))).map(named).collect();
         Ok(overview)
     }
 

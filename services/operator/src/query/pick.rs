@@ -95,7 +95,9 @@ impl View<'_> {
         loop {
             let (ids, next) = self.ids(&picked, Order::NewestFirst, after, 10_000)?;
             for id in ids {
-                *counts.entry(statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?).or_default() += 1;
+                *counts
+                    .entry(statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?)
+                    .or_default() += 1;
             }
             after = next;
             if after.is_none() {
@@ -131,8 +133,14 @@ impl View<'_> {
         all.any_of("kind", named(&filter.kinds));
         all.any_of("code", filter.codes.iter().map(|name| Some(Value::from(name.clone()))).collect());
         all.any_of("source", filter.sources.iter().map(|name| Some(Value::from(name.clone()))).collect());
-        all.any_of("fingerprint", wanted.fingerprints.iter().map(|print| Some(Value::from(*print))).collect());
-        all.any_of("schema_id", wanted.schemas.iter().map(|id| id.map(|id| Value::from(i64::from(id)))).collect());
+        all.any_of(
+            "fingerprint",
+            wanted.fingerprints.iter().map(|print| Some(Value::from(*print))).collect(),
+        );
+        all.any_of(
+            "schema_id",
+            wanted.schemas.iter().map(|id| id.map(|id| Value::from(i64::from(id)))).collect(),
+        );
         all.any_of("state", wanted.states.iter().map(|state| Some(Value::from(code(*state)))).collect());
         if !filter.handlers.is_empty() {
             let of_handler = |(class, handler): (&String, &String)| {
@@ -177,4 +185,3 @@ impl Condition {
         self.text.push_str(&format!(" AND ({})", parts.join(" OR ")));
     }
 }
-

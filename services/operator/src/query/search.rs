@@ -46,7 +46,8 @@ impl View<'_> {
 
     /// The item that a find leads to; none where the item is found by its first letter anyway, or is gone.
     fn item_of_find(&self, find: i64, words: &str) -> rusqlite::Result<Option<i64>> {
-        let mut statement = self.connection.prepare_cached("SELECT item FROM search_aliases WHERE id = ?1")?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT item FROM search_aliases WHERE id = ?1")?;
         let mut rows = statement.query([find])?;
         let Some(row) = rows.next()? else { return Ok(Some(find)) };
         let item: i64 = row.get(0)?;
@@ -82,7 +83,8 @@ impl View<'_> {
         let sql = "SELECT search_keys.item FROM search_keys JOIN items ON items.id = search_keys.item
                    WHERE search_keys.key = ?1 AND items.key = ?2 AND item >= ?3 AND item < ?4 ORDER BY item";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let found = statement.query_map(params![key_prefix(&key), &key[..], from, until], |row| row.get(0))?;
+        let found =
+            statement.query_map(params![key_prefix(&key), &key[..], from, until], |row| row.get(0))?;
         let mut ids = Vec::new();
         for id in found.collect::<rusqlite::Result<Vec<i64>>>()? {
             if self.is_picked(picked, id)? && self.has_words(picked, id)? {

@@ -13,8 +13,8 @@ use tidegate_codec::{CompiledSchema, Limits, SchemaRegistry, wire};
 use tidegate_service::wiring;
 use tokio::runtime::Handle;
 
-use super::originals::Original;
 use super::order::Ordering;
+use super::originals::Original;
 use super::selection::{Selected, Snapshot};
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
@@ -201,7 +201,8 @@ impl Inbox {
         decoder: &mut Decoder<'_>,
     ) -> Result<Vec<(&'a Selected, Fate)>, OperatorError> {
         let places: Vec<(i32, i64)> = slice.iter().map(|item| item.letter).collect();
-        let by_place: FxHashMap<(i32, i64), &Selected> = slice.iter().map(|item| (item.letter, item)).collect();
+        let by_place: FxHashMap<(i32, i64), &Selected> =
+            slice.iter().map(|item| (item.letter, item)).collect();
         let mut fates: FxHashMap<ItemRef, Fate> = FxHashMap::default();
         self.originals(&places, &mut |original| {
             let place = (original.partition.0, original.record.offset().0);

@@ -36,9 +36,12 @@ impl Inbox {
             )));
         };
         let refused = |error: &dyn std::fmt::Display| {
-            OperatorError::Request(format!("the edited value does not fit: {error}; correct it and try again"))
+            OperatorError::Request(format!(
+                "the edited value does not fit: {error}; correct it and try again"
+            ))
         };
-        let framed = wire::parse(original.record.value().unwrap_or_default()).map_err(|error| refused(&error))?;
+        let framed =
+            wire::parse(original.record.value().unwrap_or_default()).map_err(|error| refused(&error))?;
         let registry = self.registry()?;
         let schema = registry.fetch(framed.schema_id).await.map_err(|error| refused(&error))?;
         let limits = wiring::limits(&self.shared.config);

@@ -301,7 +301,8 @@ impl Inbox {
         detail: Option<&str>,
     ) -> Result<(), OperatorError> {
         let detail = detail.map(str::to_owned);
-        let audit = journal::Audit { by: by.to_owned(), at: UnixMillis(now()), what: what.to_owned(), id, detail };
+        let audit =
+            journal::Audit { by: by.to_owned(), at: UnixMillis(now()), what: what.to_owned(), id, detail };
         self.journal()?.append(&Entry::Audit(audit)).map(drop)
     }
 

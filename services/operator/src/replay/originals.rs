@@ -50,7 +50,8 @@ impl Inbox {
     pub fn item_at(&self, partition: i32, offset: i64) -> Result<Option<ItemRef>, OperatorError> {
         let original = self.original(partition, offset)?;
         let dlq = self.shared.names.dlq();
-        let item = |original: &Original| Letter::read(dlq.as_str(), original.partition, &original.record).item();
+        let item =
+            |original: &Original| Letter::read(dlq.as_str(), original.partition, &original.record).item();
         Ok(original.as_ref().map(item))
     }
 

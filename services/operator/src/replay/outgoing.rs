@@ -162,7 +162,8 @@ mod tests {
     }
 
     fn dead(job: Option<&JobHeader<'_>>) -> Record {
-        let mut builder = RecordBuilder::new(Offset(9), Some(UnixMillis(100)), Some(b"key"), Some(b"\x00value"), 0);
+        let mut builder =
+            RecordBuilder::new(Offset(9), Some(UnixMillis(100)), Some(b"key"), Some(b"\x00value"), 0);
         builder.header(b"theirs", Some(b"1")).header(b"theirs", None).header(b"job-replay", Some(b"old"));
         if let Some(job) = job {
             builder.header(b"job", Some(job.to_text().as_bytes()));
@@ -209,8 +210,11 @@ mod tests {
             ..job()
         };
         let text = |text: &str| Some(text.as_bytes().to_vec());
-        let headers: Headers =
-            vec![("theirs".into(), text("1")), ("theirs".into(), None), ("job".into(), text(&header.to_text()))];
+        let headers: Headers = vec![
+            ("theirs".into(), text("1")),
+            ("theirs".into(), None),
+            ("job".into(), text(&header.to_text())),
+        ];
         assert_eq!(
             published,
             Published {

@@ -149,10 +149,7 @@ impl<'a> Runner<'a> {
         })
     }
 
-    fn go(
-        &mut self,
-        each: &mut dyn FnMut(&RunProgress) -> ControlFlow<()>,
-    ) -> Result<RunEnd, OperatorError> {
+    fn go(&mut self, each: &mut dyn FnMut(&RunProgress) -> ControlFlow<()>) -> Result<RunEnd, OperatorError> {
         self.hear_all()?;
         loop {
             self.session.refresh()?;

@@ -145,7 +145,12 @@ impl Inbox {
         let mut items = items.unwrap_or_default();
         // Offsets of a partition are its order; those of others are about of the same age.
         items.sort_by(|a, b| {
-            (a.offset, a.partition, &a.facts.topic, a.item).cmp(&(b.offset, b.partition, &b.facts.topic, b.item))
+            (a.offset, a.partition, &a.facts.topic, a.item).cmp(&(
+                b.offset,
+                b.partition,
+                &b.facts.topic,
+                b.item,
+            ))
         });
         items.dedup_by_key(|item| item.item);
         Ok(Snapshot { selection: selection.clone(), items })
@@ -158,7 +163,8 @@ struct Reading<'a> {
     items: Vec<Selected>,
 }
 
-const COLUMNS: &str = "SELECT id, hash, cause, state, source_partition, source_offset, key, round, partition, \"offset\",
+const COLUMNS: &str =
+    "SELECT id, hash, cause, state, source_partition, source_offset, key, round, partition, \"offset\",
      dead_at FROM items WHERE";
 
 impl Reading<'_> {
