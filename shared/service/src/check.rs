@@ -323,7 +323,7 @@ mod tests {
         let specs: Vec<_> =
             plan::topics(&config).into_iter().filter(|spec| spec.name == "tidegate.dlq-journal").collect();
         let has = TopicState { partitions: 2, replication: 1, led: true };
-        let found_of_two = differences(&specs, &[(specs[0].name.clone(), has)].into());
+        let found_of_two = differences(&specs, &[(specs[0].name.clone(), has)].into(), Absence::Certain);
         assert!(found_of_two[0].is_grave());
         let said = found_of_two[0].to_string();
         assert!(

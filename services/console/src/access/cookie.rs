@@ -74,7 +74,8 @@ pub(crate) struct Transport {
 impl Transport {
     /// `proxied`: it comes from a proxy whose word counts.
     pub(super) fn of(headers: &HeaderMap, peer: IpAddr, proxied: bool) -> Self {
-        let told = |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).last();
+        let told =
+            |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).next_back();
         if !proxied {
             return Self { client: peer, proxied, is_https: false };
         }
