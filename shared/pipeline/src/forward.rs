@@ -4,25 +4,24 @@
 //! not settled is forwarded anew from the lowest offset. Copies that had arrived then arrive twice, which marks absorb; that
 //! one overtakes another they could not.
 
+mod told;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_domain::inbox::{Answer, Outcome, REPLAY_HEADER};
 use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::{Failure, FailureKind, Partition, Topic, UnixMillis};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::dead_letter::{DeadLetter, Dying, Returned, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
-use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
-use crate::reports::{Journal, Reports};
+use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
 
 /// Decides what an event is.
@@ -418,38 +417,6 @@ impl<R: EventRouter> ForwardStage<R> {
         );
     }
 
-    /// All that the record becomes is acknowledged: it is settled, or what operators wait for is told, which settles it.
-    fn settle(
-        &mut self,
-        slot: Slot,
-        record: &Record,
-        returned: Option<&Returned>,
-        (detail, dead): (Option<String>, Option<&Failure>),
-        desk: &mut Desk,
-    ) {
-        let share = (record.offset(), record.size());
-        let Some((item, round)) = returned.and_then(|r| Some((r.item.clone(), r.round?))) else {
-            return desk.settle(slot, share.0, share.1);
-        };
-        let answer = if dead.is_some() { Answer::FailedAgain } else { Answer::Resolved };
-        let outcome = Outcome { round, answer };
-        let entry = OutcomeEntry {
-            detail,
-            error: dead.map(ErrorEntry::of),
-            ..OutcomeEntry::new(item, outcome, desk.wall, self.names.ingest_group())
-        };
-        self.reports.report(slot, Some(share), entry, desk);
-    }
-
-    fn hear_journal(&mut self, desk: &mut Desk) {
-        self.reports.turn(desk);
-        for (slot, journal) in self.reports.changes() {
-            let Some(source) = self.sources.get_mut(&slot) else { continue };
-            source.journal_refuses = journal == Journal::Refuses;
-            source.trouble_over(slot, desk);
-        }
-    }
-
     /// Forwards anew everything that is not settled, when nothing of the partition is on its way.
     fn rewind(&mut self, slot: Slot, desk: &mut Desk) {
         let Some(source) = self.sources.get_mut(&slot) else { return };
@@ -470,16 +437,6 @@ impl<R: EventRouter> ForwardStage<R> {
 }
 
 impl Source {
-    /// Where the record came from, if an operator sent it again.
-    fn returned(&self, record: &Record) -> Option<Box<Returned>> {
-        let returned = self.is_reingest.then(|| Returned::read(record)).flatten()?;
-        if returned.round.is_none() && record.header(REPLAY_HEADER).is_some() {
-            let (partition, offset) = (&self.at, record.offset());
-            warn!(%partition, %offset, "its replay header can't be read, so no outcome of it can be told");
-        }
-        Some(Box::new(returned))
-    }
-
     /// What held the partition up is over, if it was this.
     fn goes_on_from(&mut self, reason: HeldUp, slot: Slot, desk: &mut Desk) {
         if self.held_up == Some(reason) {

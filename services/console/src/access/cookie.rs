@@ -82,7 +82,8 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(super) fn of(headers: &HeaderMap, address: IpAddr, peer: Peer) -> Self {
-        let told = |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).last();
+        let told =
+            |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).next_back();
         if peer == Peer::Anybody {
             return Self { client: address, peer, is_https: false };
         }

@@ -1,4 +1,5 @@
 //! The console over an inbox in memory: a real server, real requests.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 mod access;
 mod api;

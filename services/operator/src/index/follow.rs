@@ -94,7 +94,8 @@ impl Follower {
         if let Some(stretch) = self.stretch_of_journal()? {
             let mut apply = |writer: &mut Writer, record: &Record| writer.entry(record);
             let mut each = |_: Progress| ControlFlow::Continue(());
-            let _: ControlFlow<()> =
+            // Nothing asked it to stop in between.
+            let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
                 self.apply(Log::Journal, &stretch, &mut Progress::default(), &mut apply, &mut each)?;
         }
         Ok(())
@@ -114,7 +115,8 @@ impl Follower {
             writer.words(&Letter::read(dlq.as_str(), partition, record), &mut words)
         };
         let mut each = |_: Progress| ControlFlow::Continue(());
-        let _: ControlFlow<()> =
+        // Nothing asked it to stop in between.
+        let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
             self.apply(Log::Search, &stretch, &mut Progress::default(), &mut apply, &mut each)?;
         Ok(true)
     }
@@ -144,6 +146,10 @@ impl Follower {
         Ok((from < end.0).then_some(Stretch { log, from, until: end.0 }))
     }
 
+    #[expect(
+        clippy::redundant_closure_call,
+        reason = "each step of it may fail, and its caller takes no error"
+    )]
     fn apply(
         &mut self,
         name: Log,

@@ -17,6 +17,9 @@ use crate::error::OperatorError;
 use crate::inbox::now;
 use crate::letter::Letter;
 
+/// Partition and offset of a letter, and its size in bytes.
+type SizedLetter = ((i32, i64), u64);
+
 /// So many records are read and published at a time, at most.
 const SLICE: usize = 20_000;
 /// And so many bytes.
@@ -89,7 +92,7 @@ impl Runner<'_> {
     }
 
     /// The latest letter of an item, and its size; none where all are gone.
-    fn letter(&self, place: Place) -> Result<Option<((i32, i64), u64)>, OperatorError> {
+    fn letter(&self, place: Place) -> Result<Option<SizedLetter>, OperatorError> {
         let found = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items

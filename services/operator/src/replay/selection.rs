@@ -16,6 +16,7 @@ use crate::reference::ItemRef;
 
 /// Which items are meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it for each order")]
 pub enum Selection {
     /// These.
     Items(Vec<ItemRef>),
