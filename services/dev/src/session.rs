@@ -109,7 +109,11 @@ impl Session {
         state.clone_into(&mut snapshot.state);
         snapshot.addresses.clone_from(&self.addresses);
         snapshot.published = published;
-        self.view.show(&snapshot)?;
+        match self.view.show(&snapshot) {
+            // A terminal that is closed expresses the wish to leave, and is no error.
+            Err(_) if self.leave.now() > Wish::Stay => self.view = View::nothing(),
+            shown => shown?,
+        }
         Ok(snapshot)
     }
 
