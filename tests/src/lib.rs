@@ -13,6 +13,8 @@
 
 pub mod background;
 pub mod bench;
+pub mod browser;
+pub mod compose;
 pub mod dead_letters;
 pub mod demo;
 pub mod endpoint;

@@ -149,6 +149,11 @@ impl Pipeline {
         self.state.path().join(name)
     }
 
+    /// Where a service shows its metrics and health: `http://127.0.0.1:9600`.
+    pub fn url(&mut self, name: &str) -> String {
+        self.service(name).url.clone()
+    }
+
     /// What a service answers to a GET of this path: `get("worker", "/metrics")`; status 0: nothing.
     pub fn get(&mut self, name: &str, path: &str) -> (u16, String) {
         http::get(&format!("{}{path}", self.service(name).url)).unwrap_or_default()

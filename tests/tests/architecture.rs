@@ -16,12 +16,13 @@ fn read(path: &str) -> String {
 }
 
 /// The layers, lowest first: a crate depends on crates of lower layers only.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["shared/domain"],
     &["shared/pipeline"],
     &["shared/bootstrap", "shared/codec", "shared/kafka", "shared/state"],
     &["shared/service"],
-    &["services/ingest", "services/retry", "services/worker"],
+    &["services/demo", "services/ingest", "services/operator", "services/retry", "services/worker"],
+    &["services/console"],
     &["cli", "examples/own-worker"],
 ];
 
@@ -265,6 +266,15 @@ name = "i"
 source = "events"
 record = "shop.Other"
 when = { status = "OLD" }
+[console]
+scrape = ["w:9600"]
+masked = ["card.number"]
+[console.users.ana]
+role = "operator"
+token_hash = "blake3:0000000000000000000000000000000000000000000000000000000000000000"
+[console.proxy]
+header = "x-forwarded-user"
+addresses = ["10.0.0.5"]
 "#;
 
 /// A configuration in which only what is required is given, and what else is needed to see a default.
@@ -333,6 +343,8 @@ fn documented_name(section: &[String], name: &str) -> (String, String) {
             ("[classes.NAME.handler]".to_owned(), "headers.NAME".to_owned())
         }
         ["classes", _, inner] => ("[classes.NAME]".to_owned(), format!("{inner}.{name}")),
+        ["console", "users", _] => ("[console.users.NAME]".to_owned(), name.to_owned()),
+        ["console", "proxy"] => ("[console.proxy]".to_owned(), name.to_owned()),
         ["ignore"] => ("[[ignore]]".to_owned(), name.to_owned()),
         ["ignore", "when"] => ("[[ignore]]".to_owned(), "when.FIELD".to_owned()),
         [section] => (format!("[{section}]"), name.to_owned()),
@@ -377,6 +389,7 @@ fn every_documented_setting_can_be_overridden_by_the_environment() {
             .trim_matches(['[', ']'])
             .replace("sources.\"TOPIC\"", "sources.events")
             .replace("tiers.NAME", "tiers.default")
+            .replace("console.users.NAME", "console.users.ana")
             .replace("classes.NAME", "classes.fields");
         let variable = format!("TIDEGATE_{place}__{setting}").replace('.', "__").to_uppercase();
         let problems = problems(&parse(EVERYTHING, &[(variable.clone(), "~".to_owned())]));

@@ -8,9 +8,11 @@
 //!
 //! Reading order: [`wire`] takes the frame apart; `plan` is a schema as an arena of nodes; `cursor` reads
 //! primitives; `walk` checks a datum and picks fields; `json`, `encode` and `typed` are its other readers and
-//! the writer; [`SchemaRegistry`] fetches schemas; [`classify`] says what an error means for the event.
+//! the writer; [`ContainerWriter`] puts data into files; [`SchemaRegistry`] fetches schemas; [`classify`] says what an error means
+//! for the event.
 
 pub mod classify;
+mod container;
 mod cursor;
 mod decimal;
 mod encode;
@@ -18,6 +20,7 @@ mod error;
 mod field;
 mod json;
 mod locate;
+mod outline;
 mod plan;
 mod registry;
 mod schema;
@@ -28,9 +31,11 @@ mod uuid;
 mod walk;
 pub mod wire;
 
+pub use container::ContainerWriter;
 pub use encode::EncodeError;
 pub use error::{DecodeError, Limits, Mismatch, SchemaError};
 pub use field::{FieldPathError, FieldPaths, FieldValue, recycle};
+pub use outline::OutlinedField;
 pub use plan::TimeUnit;
 pub use registry::{RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry};
 pub use schema::{CompiledSchema, Decoded};

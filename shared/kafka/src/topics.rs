@@ -9,6 +9,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::warn;
 
 use crate::look::{self, Reports};
+use crate::patience::{Patience, patiently};
 use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 
 /// A topic that tidegate needs.
@@ -59,7 +60,10 @@ pub enum TopicError {
     Unreadable(String, String),
 }
 
-/// A look at the cluster, and changes to its topics.
+/// The value of each setting, by topic and name.
+pub type Settings = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A look at the cluster, and changes to its topics. Questions are asked again for half a minute while a broker is away.
 pub struct Cluster {
     admin: AdminClient<Reports>,
     consumer: BaseConsumer<Reports>,
@@ -96,19 +100,22 @@ impl Cluster {
 
     /// The cluster's id. Blocks.
     pub fn cluster_id(&self) -> Result<String, TopicError> {
-        self.consumer
-            .client()
-            .fetch_cluster_id(LOOK_TIMEOUT)
-            .ok_or(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut)))
+        let unanswered = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
+        patiently(|| {
+            let id = self.consumer.client().fetch_cluster_id(LOOK_TIMEOUT);
+            id.ok_or(TopicError::Request(unanswered.clone()))
+        })
     }
 
     /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
     #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
         let client = self.consumer.client().native_ptr();
-        // SAFETY: the client lives as long as `self`.
-        let ids = unsafe { crate::topic_id::topic_ids(client, topics, None, LOOK_TIMEOUT) };
-        ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
+        patiently(|| {
+            // SAFETY: the client lives as long as `self`.
+            let ids = unsafe { crate::topic_id::topic_ids(client, topics, None, LOOK_TIMEOUT) };
+            ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
+        })
     }
 
     /// First and next offset of a partition. Blocks.
@@ -135,10 +142,18 @@ impl Cluster {
     }
 
     /// The settings in force of each topic.
-    pub async fn settings(
-        &self,
-        topics: &[&str],
-    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, TopicError> {
+    pub async fn settings(&self, topics: &[&str]) -> Result<Settings, TopicError> {
+        let patience = Patience::begin();
+        loop {
+            let answer = self.ask_settings(topics).await;
+            match answer.as_ref().err().and_then(|error| patience.bears(error)) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return answer,
+            }
+        }
+    }
+
+    async fn ask_settings(&self, topics: &[&str]) -> Result<Settings, TopicError> {
         let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
         let options = AdminOptions::new().request_timeout(Some(LOOK_TIMEOUT));
         let results = self.admin.describe_configs(&resources, &options).await.map_err(TopicError::Request)?;

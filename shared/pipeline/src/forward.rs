@@ -136,6 +136,8 @@ struct Source {
     /// Those of `forwarded` that are not handed over whole.
     unfinished: VecDeque<Key>,
     on_their_way: usize,
+    /// When something was last acknowledged, or handed over while nothing was on its way.
+    heard: Instant,
     /// A publish failed: forward anew when nothing is on its way.
     rewind: bool,
     held_until: Option<Instant>,
@@ -259,6 +261,9 @@ impl<R: EventRouter> ForwardStage<R> {
             let Some(source) = self.sources.get_mut(&slot) else { return false };
             match result {
                 Ok(()) => {
+                    if source.on_their_way == 0 {
+                        source.heard = desk.now;
+                    }
                     source.on_their_way += 1;
                     self.in_hand[key].copies[copy].1 = Stand::OnItsWay;
                 }
@@ -347,6 +352,7 @@ impl<R: EventRouter> ForwardStage<R> {
             };
             let Some(source) = self.sources.get_mut(&slot) else { continue };
             source.on_their_way -= 1;
+            source.heard = desk.now;
             match result {
                 Ok(_) => self.acknowledge(event, copy, desk),
                 Err(PublishError::TooLarge(reason)) => self.send_smaller(slot, event, copy, &reason, desk),
@@ -394,6 +400,23 @@ impl<R: EventRouter> ForwardStage<R> {
         }
     }
 
+    /// A publisher in order lets nothing expire, so it is here that silence is told.
+    fn tell_silence(&mut self, slot: Slot, desk: &mut Desk) {
+        let Some(source) = self.sources.get_mut(&slot) else { return };
+        if source.on_their_way == 0 || source.held_up.is_some() {
+            return;
+        }
+        let at = source.heard + SILENCE;
+        if at > desk.now {
+            return desk.wake_at(at);
+        }
+        source.held_up = Some(HeldUp::Unpublished);
+        desk.trouble(
+            slot,
+            format!("nothing is acknowledged since {SILENCE:?}: a topic can't be written now"),
+        );
+    }
+
     /// Forwards anew everything that is not settled, when nothing of the partition is on its way.
     fn rewind(&mut self, slot: Slot, desk: &mut Desk) {
         let Some(source) = self.sources.get_mut(&slot) else { return };
@@ -430,7 +453,7 @@ impl Source {
 }
 
 impl<R: EventRouter> Stage for ForwardStage<R> {
-    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, _desk: &mut Desk) {
+    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         let source = Source {
             at: partition.clone(),
             is_reingest: partition.topic == self.names.reingest(),
@@ -438,6 +461,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
             forwarded: VecDeque::new(),
             unfinished: VecDeque::new(),
             on_their_way: 0,
+            heard: desk.now,
             rewind: false,
             held_until: None,
             held_up: None,
@@ -467,6 +491,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
         for slot in slots {
             self.rewind(slot, desk);
             self.forward(slot, desk);
+            self.tell_silence(slot, desk);
         }
     }
 
@@ -490,5 +515,8 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     }
 }
 
+/// How long none of a partition's copies may be acknowledged before that is told as trouble: a broker that died has been replaced
+/// by then (`broker.session.timeout.ms`, 9 s by default).
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(20);
 /// How long a partition waits when the producer's queue is full.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -1,0 +1,261 @@
+//! `tidegate dlq replay`.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_domain::inbox::{RampLimits, RunId};
+use tidegate_operator::{
+    DryRun, Edited, Needed, OperatorError, Ordering, Outcome, Pace, RunEnd, RunProgress,
+};
+
+use super::act::{Which, tell_outcome};
+use super::history::run_id;
+use super::opened::{Opened, Teller};
+use super::text;
+use crate::{Answer, print};
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tidegate dlq replay --group 38f905dd99d28bba             tells what would happen\n  tidegate dlq replay --group 38f905dd99d28bba --yes       1, 5, 25, ... items, on only while they pass\n  tidegate dlq replay 3/128 --edit corrected.json --reason \"typo in the order\" --yes\n  tidegate dlq replay --resume 5f1d7a84db00d2fc            after a stop, or after its console died"
+)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    which: Which,
+    /// At most so many records a second [default: as fast as it goes]
+    #[arg(long, value_name = "RECORDS")]
+    rate: Option<f64>,
+    /// How many items the first step has; each next one has --factor times as many
+    #[arg(long, default_value_t = RampLimits::CANARY.first)]
+    first: u32,
+    /// See --first
+    #[arg(long, default_value_t = RampLimits::CANARY.factor)]
+    factor: u32,
+    /// From which share of a step's items on, that failed again, it stops: within 0 and 1
+    #[arg(long, default_value_t = RampLimits::CANARY.failures, value_name = "SHARE")]
+    failures: f64,
+    /// How long an outcome may take
+    #[arg(long, default_value = "2m", value_parser = humantime::parse_duration)]
+    timeout: Duration,
+    /// All in one step
+    #[arg(long, conflicts_with_all = ["first", "factor"])]
+    no_ramp: bool,
+    /// Run items although they are done; needs --reason
+    #[arg(long)]
+    force_done: bool,
+    /// Why: the journal keeps it
+    #[arg(long)]
+    reason: Option<String>,
+    /// Replay one item with the JSON of this file as its event; needs --reason
+    #[arg(long, value_name = "FILE")]
+    edit: Option<PathBuf>,
+    /// Go on with a run, whoever began it
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["pause", "stop"])]
+    resume: Option<String>,
+    /// Let a run publish nothing more for now
+    #[arg(long, value_name = "RUN", conflicts_with = "stop")]
+    pause: Option<String>,
+    /// End a run before its end
+    #[arg(long, value_name = "RUN")]
+    stop: Option<String>,
+    /// Order it, and leave it to another process to carry it out
+    #[arg(long)]
+    detach: bool,
+}
+
+pub(crate) fn run(config: Config, replay: &Replay) -> Answer {
+    if let Some(run) = &replay.resume {
+        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
+        return resume(&opened, replay, run);
+    }
+    if let Some(run) = &replay.pause {
+        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
+        opened.inbox.pause(run, &replay.which.by())?;
+        print(&format!("run {run} is paused: `tidegate dlq replay --resume {run}` goes on"));
+        return Ok(ExitCode::Ok);
+    }
+    if let Some(run) = &replay.stop {
+        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
+        opened.inbox.stop(
+            run,
+            &replay.which.by(),
+            replay.reason.as_deref().unwrap_or("an operator stopped it"),
+        )?;
+        print(&format!("run {run} is stopped: what is published already goes on"));
+        return Ok(ExitCode::Ok);
+    }
+    // What is done already is told by keys.
+    let opened = replay.which.open(config, Needed::Words)?;
+    match &replay.edit {
+        Some(file) => edited(&opened, replay, file),
+        None => selected(&opened, replay),
+    }
+}
+
+impl Replay {
+    fn pace(&self) -> Result<Pace, OperatorError> {
+        if self.rate.is_some_and(|rate| rate.is_nan() || rate <= 0.0) {
+            return Err(OperatorError::Request("--rate must be above 0".to_owned()));
+        }
+        if !(0.0..=1.0).contains(&self.failures) {
+            return Err(OperatorError::Request("--failures must be within 0 and 1".to_owned()));
+        }
+        let climb = if self.no_ramp { RampLimits::ALL_AT_ONCE } else { RampLimits::CANARY };
+        let (first, factor) =
+            if self.no_ramp { (climb.first, climb.factor) } else { (self.first, self.factor) };
+        let ramp = RampLimits { first, factor, failures: self.failures, timeout: self.timeout, ..climb };
+        Ok(Pace { rate: self.rate, ramp })
+    }
+}
+
+fn selected(opened: &Opened, replay: &Replay) -> Answer {
+    let ordering = Ordering::Replay { forced: replay.force_done, pace: replay.pace()? };
+    let snapshot = replay.which.snapshot(opened)?;
+    if !replay.which.yes {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+        let mut teller = Teller::new();
+        let dry = opened.inbox.dry_run(&snapshot, ordering, runtime.handle(), &mut |looked| {
+            teller.tell(|| format!("looked at {looked} of {}", snapshot.items.len()));
+            ControlFlow::Continue(())
+        })?;
+        if replay.which.common.json {
+            print(&serde_json::to_string_pretty(&dry)?);
+        } else {
+            tell_dry_run(&dry);
+        }
+        return Ok(if dry.fit == 0 { ExitCode::NotOk } else { ExitCode::Ok });
+    }
+    let (snapshot, left_out) = snapshot.only(|state| ordering.fits(state));
+    if snapshot.items.is_empty() {
+        let others: u64 = left_out.values().sum();
+        print(&format!(
+            "nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"
+        ));
+        return Ok(ExitCode::NotOk);
+    }
+    let outcome = opened.inbox.order(&snapshot, ordering, &replay.which.by(), replay.reason.as_deref())?;
+    carry_out(opened, replay, &outcome)
+}
+
+fn edited(opened: &Opened, replay: &Replay, file: &std::path::Path) -> Answer {
+    let snapshot = replay.which.snapshot(opened)?;
+    let [only] = snapshot.items.as_slice() else {
+        return Err(OperatorError::Request("--edit takes one item".to_owned()).into());
+    };
+    let Some(reason) = &replay.reason else {
+        return Err(OperatorError::Request("--edit needs --reason: the journal keeps it".to_owned()).into());
+    };
+    let unreadable = |why: &dyn std::fmt::Display| {
+        OperatorError::Request(format!("{} holds no JSON that can be read: {why}", file.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| unreadable(&error))?;
+    let json = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
+    let edited: Edited = crate::block_on(opened.inbox.edit(only.item, &json))??;
+    if !replay.which.yes {
+        let told = json!({ "item": edited.item, "before": edited.before, "after": edited.after });
+        print(&serde_json::to_string_pretty(&told)?);
+        return Ok(ExitCode::Ok);
+    }
+    let outcome = opened.inbox.order_edited(&edited, &replay.which.by(), reason)?;
+    carry_out(opened, replay, &outcome)
+}
+
+fn resume(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
+    use tidegate_operator::RunStatus::{Finished, Paused, Running, Stopped};
+    let Some(found) = opened.inbox.run(run)? else {
+        crate::print_error(&format!("there is no run {run}"));
+        return Ok(ExitCode::NotOk);
+    };
+    match found.status {
+        Paused | Stopped => opened.inbox.resume(run, &replay.which.by())?,
+        Running | Finished => {}
+    }
+    see_through(opened, replay, run)
+}
+
+fn carry_out(opened: &Opened, replay: &Replay, outcome: &Outcome) -> Answer {
+    if outcome.accepted == 0 || replay.detach {
+        tell_outcome("replay", outcome, replay.which.common.json)?;
+        return Ok(if outcome.accepted == 0 { ExitCode::NotOk } else { ExitCode::Ok });
+    }
+    if !replay.which.common.json {
+        tell_outcome("replay", outcome, false)?;
+    }
+    see_through(opened, replay, outcome.run)
+}
+
+fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
+    let mut last = RunProgress::default();
+    let mut teller = Teller::new();
+    let end = opened.inbox.carry_out(run, &replay.which.by(), &mut |progress| {
+        last = progress.clone();
+        teller.tell(|| progress_line(progress));
+        ControlFlow::Continue(())
+    })?;
+    let counts = opened.inbox.run_with_counts(run)?;
+    if replay.which.common.json {
+        print(&serde_json::to_string_pretty(&json!({ "run": counts, "end": end, "progress": last }))?);
+    } else {
+        if let Some(counts) = &counts {
+            print(&super::history::run_line(counts));
+        }
+        print(&match &end {
+            RunEnd::Finished => format!("run {run} is finished"),
+            RunEnd::Stopped(why) => {
+                format!("run {run} stopped: {why}; `tidegate dlq replay --resume {run}` begins its ramp anew")
+            }
+            RunEnd::Left => format!("run {run} goes on with `tidegate dlq replay --resume {run}`"),
+        });
+    }
+    Ok(if end == RunEnd::Finished { ExitCode::Ok } else { ExitCode::NotOk })
+}
+
+fn progress_line(progress: &RunProgress) -> String {
+    let RunProgress { items, passed, failed, outstanding, step, step_items, .. } = progress;
+    let paused = if progress.paused { ", paused" } else { "" };
+    format!(
+        "{passed} of {items} passed, {failed} failed, {outstanding} under way; step {step} has {step_items}{paused}"
+    )
+}
+
+fn tell_dry_run(dry: &DryRun) {
+    print(&format!("{} items are selected, {} of them would be replayed", dry.selected, dry.fit));
+    for (state, items) in &dry.left_out {
+        print(&format!("{items} are left out: they are {state}"));
+    }
+    for class in &dry.classes {
+        let unknown = if class.unknown { "  (the configuration has no such class)" } else { "" };
+        print(&text::plain(&format!("  {} -> {}: {} items{unknown}", class.class, class.topic, class.items)));
+        let counts = [
+            ("decode", class.decodable),
+            ("fit today's schema", class.fit_today),
+            ("do not decode", class.undecodable),
+            ("could not be read for want of their schema", class.unread),
+            ("are gone", class.gone),
+        ];
+        let counts = counts.iter().filter(|(_, count)| *count > 0);
+        let counts: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
+        print(&format!("    {}", counts.join(", ")));
+    }
+    let notes = [
+        (dry.keys_done, "have a key that another item is done with: a worker skips them".to_owned()),
+        (dry.near_end_of_retention, "will soon be gone from the dead-letter topic".to_owned()),
+        (
+            dry.beyond_dedup_retention,
+            format!(
+                "are older than marks are remembered, {}: if they were done, they run again",
+                dry.dedup_retention
+            ),
+        ),
+    ];
+    notes.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| print(&format!("{count} {what}")));
+    for example in &dry.examples {
+        print(&format!("  {} {}: {}", example.item, example.trouble, text::line(&example.reason, 200)));
+    }
+    if dry.fit > 0 {
+        print("nothing was done: add --yes to do it");
+    }
+}

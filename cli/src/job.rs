@@ -1,0 +1,130 @@
+//! `tidegate job`: where one job is.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_domain::IdempotencyKey;
+use tidegate_operator::{Needed, OperatorError, Whereabouts};
+
+use crate::dlq::Opened;
+use crate::{Answer, print};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Job {
+    /// Tell where a job is: its mark, its last step, its item in the inbox, and what was done about it; exit code 3 when nothing is
+    /// known of it
+    Where(Where),
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  tidegate job where 3fa85f6457174562b3fc2c963f66afa6\n  tidegate job where --class charge --field payment_id=p-2"
+)]
+pub(crate) struct Where {
+    /// The idempotency key, 32 hex digits
+    #[arg(required_unless_present = "class", conflicts_with = "class")]
+    key: Option<String>,
+    /// The class, whose key is made of --field
+    #[arg(long, requires = "fields")]
+    class: Option<String>,
+    /// A key field of the event and its value
+    #[arg(long = "field", value_name = "NAME=VALUE")]
+    fields: Vec<String>,
+    /// How many records at the end of each changelog to look through
+    #[arg(long, default_value_t = 100_000)]
+    scan: u64,
+    /// The folder of the index [default: operator/PIPELINE in the state folder]
+    #[arg(long, value_name = "DIR")]
+    index: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(config: Config, command: &Job) -> Answer {
+    let Job::Where(wanted) = command;
+    let opened = Opened::open(config, wanted.index.as_deref(), Needed::Words)?;
+    let keys = match (&wanted.key, &wanted.class) {
+        (Some(key), _) => {
+            let key = IdempotencyKey::parse(key).ok_or_else(|| {
+                OperatorError::Request(format!("`{key}` is no idempotency key: it has 32 hex digits"))
+            })?;
+            vec![(key, None)]
+        }
+        (None, class) => {
+            let class = class.as_deref().unwrap_or_default();
+            let keys = opened.inbox.keys_of(class, &fields(&wanted.fields)?)?;
+            keys.into_iter().map(|(key, lane)| (key, Some(lane))).collect()
+        }
+    };
+    let mut found = Vec::new();
+    for (key, lane) in keys {
+        found.push(opened.inbox.whereabouts(key, lane, wanted.scan)?);
+    }
+    let is_known = |found: &Whereabouts| !found.marks.is_empty() || !found.items.is_empty();
+    // Of several ways to read a field's value, the one counts that somebody knows.
+    let best = found.iter().position(is_known).unwrap_or(0);
+    let Some(best) = found.get(best) else { return Ok(ExitCode::NotOk) };
+    if wanted.json {
+        print(&serde_json::to_string_pretty(best)?);
+    } else {
+        tell(best);
+    }
+    Ok(if is_known(best) { ExitCode::Ok } else { ExitCode::NotOk })
+}
+
+fn fields(written: &[String]) -> Result<Vec<(String, String)>, OperatorError> {
+    let field = |text: &String| {
+        let parts = text.split_once('=');
+        parts
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .ok_or_else(|| OperatorError::Request(format!("`--field {text}` is not NAME=VALUE")))
+    };
+    written.iter().map(field).collect()
+}
+
+fn tell(found: &Whereabouts) {
+    print(&format!("key {}", found.key));
+    for mark in &found.marks {
+        let done = mark.done_round.map_or("not done".to_owned(), |round| format!("done in round {round}"));
+        let step = match (mark.phase, mark.round, mark.hop) {
+            (Some(phase), Some(round), Some(hop)) => {
+                format!(", last step: {phase} in round {round}, hop {hop}")
+            }
+            _ => String::new(),
+        };
+        print(&format!(
+            "  {}/{}: {done}{step} (changelog offset {})",
+            mark.tier, mark.partition, mark.offset
+        ));
+    }
+    if found.marks.is_empty() {
+        print("  no mark: it was not done, or so long ago that it is forgotten");
+    }
+    for cut in &found.cut {
+        print(&format!("  {cut} was not read whole: raise --scan to look further back"));
+    }
+    for item in &found.items {
+        let error = &item.row.error;
+        print(&crate::dlq::plain(&format!(
+            "  item {} is {}: {}/{}: {} ({} letters, round {}, attempt {})",
+            item.row.item,
+            item.row.state,
+            error.kind.as_deref().unwrap_or("-"),
+            error.code,
+            error.message,
+            item.row.letters,
+            item.row.job.round,
+            item.row.job.attempt.unwrap_or(0)
+        )));
+        for entry in &item.journal {
+            print(&format!(
+                "    journal {}: {} {}",
+                entry.at,
+                entry.what,
+                entry.void.as_deref().unwrap_or("")
+            ));
+        }
+    }
+}

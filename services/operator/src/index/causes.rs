@@ -1,0 +1,172 @@
+//! What letters are grouped by, and the counts that are kept of it: in memory while a batch is applied, in the tables with its
+//! commit.
+
+use rusqlite::{Connection, params};
+use rustc_hash::FxHashMap;
+use tidegate_domain::FailureKind;
+use tidegate_domain::failure::{Fingerprint, fingerprint};
+use tidegate_domain::inbox::State;
+
+use crate::letter::Letter;
+use crate::query::code;
+
+/// How much of a message is kept as a group's example.
+const EXAMPLE: usize = 500;
+/// So many causes are told apart. A handler whose messages differ without end would make a group of every letter: past this, its
+/// letters are one group for each kind and code.
+const MOST_CAUSES: usize = 10_000;
+/// How long one step of the trend is.
+pub(crate) const QUARTER_MS: i64 = 15 * 60 * 1000;
+/// The cause that stands for all of them in the trend.
+pub(crate) const ALL: i64 = 0;
+
+/// The causes that are known, and the changes of their counts that the tables lack.
+#[derive(Debug)]
+pub(crate) struct Causes {
+    ids: FxHashMap<u64, i64>,
+    next: i64,
+    tallies: FxHashMap<(i64, State), Tally>,
+    seen: FxHashMap<i64, Seen>,
+    trend: FxHashMap<(i64, i64), i64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Tally {
+    items: i64,
+    newest: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    letters: i64,
+    first: i64,
+    last: i64,
+}
+
+impl Seen {
+    const NOTHING: Self = Self { letters: 0, first: i64::MAX, last: i64::MIN };
+}
+
+impl Causes {
+    /// What the tables hold.
+    pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut statement = connection.prepare("SELECT hash, id FROM causes")?;
+        let ids = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))?
+            .collect::<rusqlite::Result<FxHashMap<u64, i64>>>()?;
+        let next = ids.values().max().map_or(ALL, |id| *id) + 1;
+        let (tallies, seen, trend) = Default::default();
+        Ok(Self { ids, next, tallies, seen, trend })
+    }
+
+    /// The cause of a letter; a new one is written.
+    pub(crate) fn of(&mut self, connection: &Connection, letter: &Letter<'_>) -> rusqlite::Result<i64> {
+        let hash = letter.cause_hash();
+        if let Some(id) = self.ids.get(&hash) {
+            return Ok(*id);
+        }
+        if self.ids.len() < MOST_CAUSES {
+            return self.add(connection, letter, hash);
+        }
+        let coarse = coarse(letter);
+        let hash = coarse.cause_hash();
+        match self.ids.get(&hash) {
+            Some(id) => Ok(*id),
+            None => self.add(connection, &coarse, hash),
+        }
+    }
+
+    fn add(&mut self, connection: &Connection, letter: &Letter<'_>, hash: u64) -> rusqlite::Result<i64> {
+        let id = self.next;
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO causes (id, hash, fingerprint, class, tier, kind, code, schema_id, source, message,
+             first_dead, last_dead, letters) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0)",
+        )?;
+        statement.execute(params![
+            id,
+            hash.cast_signed(),
+            letter.fingerprint.0.cast_signed(),
+            letter.class(),
+            letter.tier(),
+            letter.kind.map(FailureKind::as_str),
+            letter.code,
+            letter.schema_id,
+            letter.source.0,
+            tidegate_pipeline::dead_letter::cut(letter.message, EXAMPLE),
+            i64::MAX,
+            i64::MIN,
+        ])?;
+        self.next += 1;
+        self.ids.insert(hash, id);
+        Ok(id)
+    }
+
+    /// A letter of `cause` came.
+    pub(crate) fn saw(&mut self, cause: i64, dead_at: i64) {
+        let seen = self.seen.entry(cause).or_insert(Seen::NOTHING);
+        seen.letters += 1;
+        seen.first = seen.first.min(dead_at);
+        seen.last = seen.last.max(dead_at);
+        let quarter = dead_at.div_euclid(QUARTER_MS);
+        for cause in [cause, ALL] {
+            *self.trend.entry((cause, quarter)).or_default() += 1;
+        }
+    }
+
+    /// A letter of `cause` is gone from the topic.
+    pub(crate) fn lost(&mut self, cause: i64, dead_at: i64) {
+        self.seen.entry(cause).or_insert(Seen::NOTHING).letters -= 1;
+        let quarter = dead_at.div_euclid(QUARTER_MS);
+        for cause in [cause, ALL] {
+            *self.trend.entry((cause, quarter)).or_default() -= 1;
+        }
+    }
+
+    /// An item is of `cause` and in `state` now.
+    pub(crate) fn enter(&mut self, cause: i64, state: State, item: i64) {
+        let tally = self.tallies.entry((cause, state)).or_insert(Tally { items: 0, newest: item });
+        tally.items += 1;
+        tally.newest = tally.newest.max(item);
+    }
+
+    /// An item is it no longer.
+    pub(crate) fn leave(&mut self, cause: i64, state: State) {
+        self.tallies.entry((cause, state)).or_insert(Tally { items: 0, newest: i64::MIN }).items -= 1;
+    }
+
+    /// Writes what has changed since the last time.
+    pub(crate) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO tallies (cause, state, items, newest) VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE
+             SET items = items + excluded.items, newest = max(newest, excluded.newest)",
+        )?;
+        for ((cause, state), tally) in self.tallies.drain() {
+            statement.execute(params![cause, code(state), tally.items, tally.newest])?;
+        }
+        let mut statement = connection.prepare_cached(
+            "UPDATE causes SET letters = letters + ?2, first_dead = min(first_dead, ?3),
+             last_dead = max(last_dead, ?4) WHERE id = ?1",
+        )?;
+        for (cause, seen) in self.seen.drain() {
+            statement.execute(params![cause, seen.letters, seen.first, seen.last])?;
+        }
+        let mut statement = connection.prepare_cached(
+            "INSERT INTO trend (cause, quarter, letters) VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE
+             SET letters = letters + excluded.letters",
+        )?;
+        for ((cause, quarter), letters) in self.trend.drain() {
+            statement.execute(params![cause, quarter, letters])?;
+        }
+        Ok(())
+    }
+}
+
+/// The letter, as one of all that have its kind and code.
+fn coarse<'a>(letter: &Letter<'a>) -> Letter<'a> {
+    let message = "many different messages of one kind and code";
+    let fingerprint = match letter.kind {
+        Some(kind) => fingerprint(kind, letter.code, message),
+        None => Fingerprint(0),
+    };
+    Letter { message, fingerprint, ..letter.clone() }
+}

@@ -1,0 +1,274 @@
+//! Entries of the journal, folded into the index in the order of their offsets.
+
+use rusqlite::params;
+use tidegate_domain::inbox::{self, Entry as Folding, ItemId, Outcome, RunId, State, fold};
+use tidegate_domain::{Offset, UnixMillis};
+use tidegate_pipeline::Record;
+use tidegate_pipeline::journal::{Actions, Audit, Entry, Order, OutcomeEntry, RunEntry, RunPlan, RunStep};
+use tracing::warn;
+
+use super::folded::{self, Folded};
+use super::writer::Writer;
+use crate::query::code;
+use crate::reference::ItemRef;
+
+/// Where a record stands, and when it came there.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    at: i64,
+    time: i64,
+}
+
+/// What stands about one item in one record.
+struct About<'a> {
+    id: &'a ItemId,
+    place: usize,
+    folding: Folding,
+    what: &'static str,
+    run: Option<RunId>,
+    author: Option<&'a str>,
+    detail: Option<String>,
+}
+
+impl Writer {
+    /// Applies a record of the journal.
+    pub(crate) fn entry(&mut self, record: &Record) -> rusqlite::Result<()> {
+        self.begin()?;
+        let place = Place { at: record.offset().0, time: record.timestamp().unwrap_or(UnixMillis(0)).0 };
+        match Entry::read(record.value()) {
+            Ok(Entry::Actions(actions)) => self.actions(place, &actions),
+            Ok(Entry::Outcome(outcome)) => self.outcome(place, &outcome),
+            Ok(Entry::Run(run)) => self.run(place, &run),
+            Ok(Entry::Audit(audit)) => self.audit(place, &audit),
+            Err(unread) => {
+                warn!(offset = place.at, reason = %unread, "an entry of the journal is passed over");
+                Ok(())
+            }
+        }
+    }
+
+    fn actions(&mut self, place: Place, actions: &Actions) -> rusqlite::Result<()> {
+        let mut accepted = 0_i64;
+        for (number, (ordered, folding)) in actions.entries().enumerate() {
+            let about = About {
+                id: &ordered.id,
+                place: number,
+                folding,
+                what: order_name(actions.order),
+                run: Some(actions.run),
+                author: Some(&actions.by),
+                detail: actions.reason.clone(),
+            };
+            accepted += i64::from(self.about(place, &about)?);
+            if let Some(value) = &ordered.edited {
+                let sql = "INSERT OR REPLACE INTO edits (at, place, value) VALUES (?1, ?2, ?3)";
+                let number = i64::try_from(number).unwrap_or(i64::MAX);
+                self.connection.prepare_cached(sql)?.execute(params![place.at, number, value])?;
+            }
+        }
+        let what = match actions.order {
+            Order::Replay { forced: true } => "forced replay",
+            order => order_name(order),
+        };
+        let only = match actions.items.as_slice() {
+            [only] => Some(only.id.to_string()),
+            _ => None,
+        };
+        let counts = (i64::try_from(actions.items.len()).unwrap_or(i64::MAX), accepted);
+        let (run, reason) = (Some(actions.run), actions.reason.as_deref());
+        self.remember(place, &actions.by, what, run, reason, counts, only.as_deref())
+    }
+
+    fn outcome(&mut self, place: Place, entry: &OutcomeEntry) -> rusqlite::Result<()> {
+        let error = entry.error.as_ref();
+        let error = error.map(|error| format!("{}/{}: {}", error.kind, error.code, error.message));
+        let about = About {
+            id: &entry.id,
+            place: 0,
+            folding: entry.entry(),
+            what: entry.outcome.answer.as_str(),
+            run: None,
+            author: entry.worker.as_deref(),
+            detail: error.or_else(|| entry.detail.clone()),
+        };
+        self.about(place, &about).map(drop)
+    }
+
+    /// Folds what stands about one item; whether it counts.
+    fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<bool> {
+        let item = ItemRef::of_id(about.id);
+        let (mut folded, ended_at) = folded::read(&self.connection, item)?.unwrap_or_default();
+        let before = folded;
+        let verdict = fold(&mut folded, Offset(place.at), &about.folding);
+        let void = match verdict {
+            inbox::Folded::Accepted => None,
+            inbox::Folded::Void(void) => Some(void.as_str()),
+        };
+        // A run that an item's replay belongs to is told by its entry: an outcome has none of its own.
+        let run = about.run.or(before.replay.map(|replay| replay.run));
+        let round = match about.folding {
+            Folding::Action { action: inbox::Action::Replay { round, .. }, .. } => Some(round.0),
+            Folding::Action { .. } => None,
+            Folding::Outcome(Outcome { round, .. }) => Some(round.0),
+        };
+        let mut statement = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO entries (hash, at, place, run, what, void, round, time, author, detail)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        )?;
+        let number = i64::try_from(about.place).unwrap_or(i64::MAX);
+        let (run, hash) = (run.map(|run| run.0.cast_signed()), item.0.cast_signed());
+        let what = about.what;
+        statement.execute(params![
+            hash,
+            place.at,
+            number,
+            run,
+            what,
+            void,
+            round,
+            place.time,
+            about.author,
+            about.detail
+        ])?;
+        drop(statement);
+        if void.is_none() {
+            let ended_at = match (is_end(folded.state), is_end(before.state)) {
+                (true, true) => ended_at,
+                (true, false) => Some(place.time),
+                (false, _) => None,
+            };
+            folded::write(&self.connection, item, &about.id.to_string(), &(folded, ended_at))?;
+            self.has_folded = true;
+            self.move_item(item, &(folded, ended_at))?;
+        }
+        Ok(void.is_none())
+    }
+
+    /// What was folded shows in lists and counts, where the item was dead-lettered.
+    fn move_item(&mut self, item: ItemRef, (folded, ended_at): &Folded) -> rusqlite::Result<()> {
+        let Some(row) = self.item(item)? else { return Ok(()) };
+        if row.state == folded.state {
+            return Ok(());
+        }
+        let sql = "UPDATE items SET state = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql)?.execute(params![row.id, code(folded.state)])?;
+        self.causes.leave(row.cause, row.state);
+        self.causes.enter(row.cause, folded.state, row.id);
+        self.note_end(row.id, row.cause, row.failed_at, *ended_at)
+    }
+
+    /// Notes when an item of a cause ended, or that it did not.
+    pub(super) fn note_end(
+        &self,
+        item: i64,
+        cause: i64,
+        failed_at: i64,
+        ended_at: Option<i64>,
+    ) -> rusqlite::Result<()> {
+        let Some(ended_at) = ended_at else {
+            let sql = "DELETE FROM ends WHERE cause = ?1 AND failed_at = ?2 AND item = ?3";
+            return self.connection.prepare_cached(sql)?.execute(params![cause, failed_at, item]).map(drop);
+        };
+        let sql = "INSERT OR REPLACE INTO ends (cause, failed_at, item, ended_at) VALUES (?1, ?2, ?3, ?4)";
+        self.connection.prepare_cached(sql)?.execute(params![cause, failed_at, item, ended_at]).map(drop)
+    }
+
+    fn run(&mut self, place: Place, entry: &RunEntry) -> rusqlite::Result<()> {
+        let run = Some(entry.run);
+        match &entry.step {
+            RunStep::Begin(plan) => {
+                self.begin_run(place, entry, plan)?;
+                let items = i64::try_from(plan.total).unwrap_or(i64::MAX);
+                self.remember(place, &entry.by, "begin", run, Some(&plan.selection), (items, 0), None)
+            }
+            RunStep::Pause => self.step_run(place, entry, "paused", None, "pause"),
+            RunStep::Resume => self.step_run(place, entry, "running", None, "resume"),
+            RunStep::Stop { why } => self.step_run(place, entry, "stopped", Some(why), "stop"),
+            RunStep::Finish => self.step_run(place, entry, "finished", None, "finish"),
+        }
+    }
+
+    fn begin_run(&self, place: Place, entry: &RunEntry, plan: &RunPlan) -> rusqlite::Result<()> {
+        // A run is drawn at random by its author: a second begin of it is nobody's.
+        let mut statement = self.connection.prepare_cached(
+            "INSERT OR IGNORE INTO runs (run, begun, time, author, what, forced, selection, total, chunks, rate, ramp,
+             status, why, changed_at, changed_by, from_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, 'running', NULL, ?3, ?4, ?2)",
+        )?;
+        let ramp = plan.ramp.map(|ramp| crate::runs::ramp_text(&ramp));
+        statement.execute(params![
+            entry.run.0.cast_signed(),
+            place.at,
+            place.time,
+            entry.by,
+            order_name(plan.order),
+            matches!(plan.order, Order::Replay { forced: true }),
+            plan.selection,
+            i64::try_from(plan.total).unwrap_or(i64::MAX),
+            plan.chunks,
+            plan.rate,
+            ramp,
+        ])?;
+        Ok(())
+    }
+
+    fn step_run(
+        &mut self,
+        place: Place,
+        entry: &RunEntry,
+        status: &str,
+        why: Option<&String>,
+        what: &str,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(
+            "UPDATE runs SET from_at = CASE WHEN ?2 = 'running' AND status = 'stopped' THEN ?3 ELSE from_at END,
+             status = ?2, why = ?4, changed_at = ?5, changed_by = ?6 WHERE run = ?1 AND status <> 'finished'",
+        )?;
+        let run = entry.run.0.cast_signed();
+        statement.execute(params![run, status, place.at, why, place.time, entry.by])?;
+        drop(statement);
+        let why = why.map(String::as_str);
+        self.remember(place, &entry.by, what, Some(entry.run), why, (0, 0), None)
+    }
+
+    fn audit(&mut self, place: Place, audit: &Audit) -> rusqlite::Result<()> {
+        let id = audit.id.as_ref().map(ToString::to_string);
+        let counts = (i64::from(id.is_some()), 0);
+        self.remember(place, &audit.by, &audit.what, None, audit.detail.as_deref(), counts, id.as_deref())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the columns of one row")]
+    fn remember(
+        &self,
+        place: Place,
+        author: &str,
+        what: &str,
+        run: Option<RunId>,
+        reason: Option<&str>,
+        (items, accepted): (i64, i64),
+        id: Option<&str>,
+    ) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(
+            "INSERT OR REPLACE INTO history (at, time, author, what, run, reason, items, accepted, id)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+        )?;
+        let run = run.map(|run| run.0.cast_signed());
+        statement
+            .execute(params![place.at, place.time, author, what, run, reason, items, accepted, id])
+            .map(drop)
+    }
+}
+
+/// The name of an order in lists.
+fn order_name(order: Order) -> &'static str {
+    match order {
+        Order::Replay { .. } => "replay",
+        Order::Discard => "discard",
+        Order::Reopen => "reopen",
+    }
+}
+
+/// Whether nothing more is to be done.
+fn is_end(state: State) -> bool {
+    state.is_done() || state == State::Discarded
+}

@@ -1,0 +1,106 @@
+-- The whole index. It is a cache: another version of it is dropped and made anew.
+-- Times are milliseconds since the epoch.
+
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- Everything below `next` is in the tables. `log`: 'dlq', 'journal', or 'search' (the dead-letter topic again, for full text).
+CREATE TABLE positions (
+    log TEXT NOT NULL, partition INTEGER NOT NULL, next INTEGER NOT NULL,
+    PRIMARY KEY (log, partition)
+) WITHOUT ROWID;
+
+-- Everything that letters are grouped by. There are few of them, so any grouping, count or filter begins here.
+CREATE TABLE causes (
+    id INTEGER PRIMARY KEY,
+    hash INTEGER NOT NULL UNIQUE,
+    fingerprint INTEGER NOT NULL,
+    class TEXT, tier TEXT, kind TEXT, code TEXT NOT NULL, schema_id INTEGER, source TEXT NOT NULL,
+    message TEXT NOT NULL,
+    first_dead INTEGER NOT NULL, last_dead INTEGER NOT NULL,
+    letters INTEGER NOT NULL
+);
+CREATE INDEX causes_by_fingerprint ON causes (fingerprint);
+
+-- How many items there are of each cause in each state; `newest` is at least the greatest id of them.
+CREATE TABLE tallies (
+    cause INTEGER NOT NULL, state INTEGER NOT NULL, items INTEGER NOT NULL, newest INTEGER NOT NULL,
+    PRIMARY KEY (cause, state)
+) WITHOUT ROWID;
+
+-- Letters by quarter of an hour; cause 0 counts all.
+CREATE TABLE trend (
+    cause INTEGER NOT NULL, quarter INTEGER NOT NULL, letters INTEGER NOT NULL,
+    PRIMARY KEY (cause, quarter)
+) WITHOUT ROWID;
+
+-- `id` begins with the time of the letter that was indexed first, so ids are in the order of lists and never change.
+CREATE TABLE items (
+    id INTEGER PRIMARY KEY,
+    hash INTEGER NOT NULL,
+    cause INTEGER NOT NULL, state INTEGER NOT NULL,
+    source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
+    key BLOB,
+    letters INTEGER NOT NULL,
+    -- When it began to be of its cause.
+    failed_at INTEGER NOT NULL,
+    -- Of the latest letter:
+    round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL
+);
+CREATE UNIQUE INDEX items_by_hash ON items (hash);
+CREATE INDEX items_by_cause ON items (cause, state);
+
+-- Items that are done or discarded: whether a group was closed once is told from these.
+CREATE TABLE ends (
+    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+    PRIMARY KEY (cause, failed_at, item)
+) WITHOUT ROWID;
+
+CREATE TABLE letters (
+    item INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+    cause INTEGER NOT NULL,
+    round INTEGER NOT NULL, attempt INTEGER, forced INTEGER NOT NULL,
+    dead_at INTEGER NOT NULL, first_seen INTEGER,
+    key_bytes INTEGER, value_bytes INTEGER,
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
+    PRIMARY KEY (item, partition, "offset")
+) WITHOUT ROWID;
+
+-- Filled after everything else, because it costs the most: words of messages, keys and payloads.
+CREATE VIRTUAL TABLE search USING fts5 (words, content = '', columnsize = 0, detail = none);
+-- A later letter of an item has words of its own: under an id of its own, which leads to the item.
+CREATE TABLE search_aliases (id INTEGER PRIMARY KEY, item INTEGER NOT NULL);
+-- Items by the first 8 bytes of their idempotency key.
+CREATE TABLE search_keys (key INTEGER NOT NULL, item INTEGER NOT NULL, PRIMARY KEY (key, item)) WITHOUT ROWID;
+
+-- What the journal says of an item: the domain's `Item`, field by field.
+CREATE TABLE folded (
+    hash INTEGER PRIMARY KEY, id TEXT NOT NULL, state INTEGER NOT NULL, round INTEGER NOT NULL, seen INTEGER,
+    replay_at INTEGER, replay_run INTEGER, replay_round INTEGER, replay_forced INTEGER, replay_edited INTEGER,
+    done INTEGER, waiting_until INTEGER, answer TEXT, answer_round INTEGER, answer_until INTEGER,
+    ended_at INTEGER
+);
+
+-- Entries of the journal about items. `place`: which item of its record.
+CREATE TABLE entries (
+    hash INTEGER NOT NULL, at INTEGER NOT NULL, place INTEGER NOT NULL,
+    run INTEGER, what TEXT NOT NULL, void TEXT, round INTEGER, time INTEGER NOT NULL, author TEXT, detail TEXT,
+    PRIMARY KEY (hash, at, place)
+) WITHOUT ROWID;
+CREATE INDEX entries_by_run ON entries (run, at, place) WHERE run IS NOT NULL;
+-- What an operator made of a value: the journal has it, and a replay carries it.
+CREATE TABLE edits (at INTEGER NOT NULL, place INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (at, place)) WITHOUT ROWID;
+
+-- What operators did: records of the journal, but for outcomes.
+CREATE TABLE history (
+    at INTEGER PRIMARY KEY, time INTEGER NOT NULL, author TEXT NOT NULL, what TEXT NOT NULL, run INTEGER,
+    reason TEXT, items INTEGER NOT NULL, accepted INTEGER NOT NULL, id TEXT
+);
+
+CREATE TABLE runs (
+    run INTEGER PRIMARY KEY, begun INTEGER NOT NULL, time INTEGER NOT NULL, author TEXT NOT NULL,
+    what TEXT NOT NULL, forced INTEGER NOT NULL, selection TEXT NOT NULL, total INTEGER NOT NULL, chunks INTEGER NOT NULL,
+    rate REAL, ramp TEXT, status TEXT NOT NULL, why TEXT, changed_at INTEGER NOT NULL, changed_by TEXT NOT NULL,
+    -- The journal's offset of the last begin or resume: a ramp begins anew there.
+    from_at INTEGER NOT NULL
+);
+CREATE INDEX runs_by_begin ON runs (begun);

@@ -1,0 +1,17 @@
+//! Acting on items: what is selected, what would happen, the order, and the run that carries it out.
+
+mod dry_run;
+mod edit;
+mod order;
+mod originals;
+mod outgoing;
+mod publish;
+mod run;
+mod selection;
+
+pub use dry_run::{ClassForecast, DryRun, Example};
+pub use edit::Edited;
+pub use order::{Ordering, Outcome, Pace};
+pub use originals::Original;
+pub use run::{RunEnd, RunProgress};
+pub use selection::{Selected, Selection, Snapshot};

@@ -1,0 +1,178 @@
+//! What the journal makes of items and groups, in whichever order the two logs are indexed.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+
+mod support;
+
+use proptest::prelude::*;
+use support::{DLQ, Made, entry, inbox, order, outcome};
+use tidegate_domain::Partition;
+use tidegate_domain::inbox::Answer;
+use tidegate_operator::{Group, GroupQuery, Inbox, ItemRef, ListQuery, LocalIndex};
+use tidegate_pipeline::Record;
+use tidegate_pipeline::journal::{Entry, Order};
+
+/// Everything that an inbox shows, in an order that has nothing to do with its index.
+fn shown(inbox: &Inbox) -> String {
+    let mut rows = inbox.list(&ListQuery { limit: Some(1000), ..ListQuery::default() }).unwrap().items;
+    rows.sort_by_key(|row| row.item);
+    let items: Vec<_> = rows.iter().map(|row| inbox.item(row.item).unwrap().unwrap()).collect();
+    let mut groups = inbox.groups(&GroupQuery::default()).unwrap().groups;
+    groups.sort_by(|a, b| a.key.cmp(&b.key));
+    let overview = inbox.overview().unwrap();
+    serde_json::to_string_pretty(&(items, groups, overview)).unwrap()
+}
+
+/// What happens, in order: letters of two partitions, and entries of the journal.
+#[derive(Clone, Debug)]
+enum Event {
+    Letter(i32, Made),
+    Entry(Entry),
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let id = |event: i64| Made::new(event, Some("charge")).id();
+    let seen = proptest::option::of(0..12_i64);
+    prop_oneof![
+        3 => (0..2, 0..8_i64, 0..3_u32, 0..500_i64).prop_map(|(partition, event, round, at)| {
+            Event::Letter(partition, Made { round, at, ..Made::new(event, Some("charge")) })
+        }),
+        1 => (0..8_i64, seen.clone(), 1..3_u32).prop_map(move |(event, seen, round)| {
+            Event::Entry(order(Order::Replay { forced: false }, vec![(id(event), seen, round)]))
+        }),
+        1 => (0..8_i64, seen).prop_map(move |(event, seen)| {
+            Event::Entry(order(Order::Discard, vec![(id(event), seen, 0)]))
+        }),
+        2 => (0..8_i64, 0..3_u32, proptest::sample::select(vec![
+            Answer::Resolved, Answer::AlreadyDone, Answer::FailedAgain, Answer::Coalesced,
+        ])).prop_map(move |(event, round, answer)| Event::Entry(outcome(id(event), round, answer))),
+    ]
+}
+
+/// The records of each log.
+fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
+    let (mut letters, mut journal) = (vec![Vec::new(), Vec::new()], Vec::new());
+    for (time, event) in (0..).zip(events) {
+        match event {
+            Event::Letter(partition, letter) => {
+                let log = &mut letters[*partition as usize];
+                log.push(letter.record(log.len() as i64));
+            }
+            Event::Entry(what) => journal.push(entry(journal.len() as i64, time, what)),
+        }
+    }
+    (letters, journal)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn an_index_that_grew_with_its_logs_shows_what_one_that_is_built_anew_shows(
+        events in proptest::collection::vec(any_event(), 1..60),
+        steps in proptest::collection::vec((0..3_usize, 1..9_usize), 0..60),
+    ) {
+        let (letters, journal) = logs(&events);
+        let (grown, built) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut index = LocalIndex::open(grown.path(), DLQ).unwrap();
+        let mut rest = [letters[0].as_slice(), &letters[1], &journal];
+        // The steps in their order, then whatever is left.
+        for (log, count) in steps.into_iter().chain([(0, 99), (1, 99), (2, 99)]) {
+            let (now, later) = rest[log].split_at(count.min(rest[log].len()));
+            rest[log] = later;
+            match log {
+                2 => index.journal(now).unwrap(),
+                log => index.letters(Partition(log as i32), now).unwrap(),
+            }
+        }
+        let mut anew = LocalIndex::open(built.path(), DLQ).unwrap();
+        for (partition, log) in (0..).zip(&letters) {
+            anew.letters(Partition(partition), log).unwrap();
+        }
+        anew.journal(&journal).unwrap();
+        // The place in lists is that of the letter that was indexed first.
+        let without_place = |text: String| -> String {
+            text.lines().filter(|line| !line.contains("\"first_at\"")).collect::<Vec<_>>().join("\n")
+        };
+        let (grown, built) = (shown(&inbox(grown.path())), shown(&inbox(built.path())));
+        prop_assert_eq!(without_place(grown), without_place(built));
+    }
+
+    #[test]
+    fn letters_that_are_gone_leave_what_an_index_of_the_others_shows(
+        events in proptest::collection::vec(any_event(), 1..50),
+        first in 0..20_i64,
+    ) {
+        let (letters, journal) = logs(&events);
+        let (pruned, fresh) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut index = LocalIndex::open(pruned.path(), DLQ).unwrap();
+        let mut anew = LocalIndex::open(fresh.path(), DLQ).unwrap();
+        for (partition, log) in (0..).zip(&letters) {
+            index.letters(Partition(partition), log).unwrap();
+        }
+        index.journal(&journal).unwrap();
+        index.prune(Partition(0), first).unwrap();
+        let left = letters[0].iter().filter(|record| record.offset().0 >= first).cloned().collect::<Vec<_>>();
+        anew.letters(Partition(0), &left).unwrap();
+        anew.letters(Partition(1), &letters[1]).unwrap();
+        anew.journal(&journal).unwrap();
+        let ids = |inbox: &Inbox| {
+            let rows = inbox.list(&ListQuery { limit: Some(1000), ..ListQuery::default() }).unwrap();
+            let mut rows: Vec<_> = rows.items.into_iter().map(|row| (row.item, row.state, row.letters, row.record)).collect();
+            rows.sort();
+            (rows, inbox.overview().unwrap().states)
+        };
+        prop_assert_eq!(ids(&inbox(pruned.path())), ids(&inbox(fresh.path())));
+    }
+}
+
+fn one_group(inbox: &Inbox) -> Group {
+    let page = inbox.groups(&GroupQuery::default()).unwrap();
+    assert_eq!(page.total, 1);
+    page.groups.into_iter().next().unwrap()
+}
+
+#[test]
+fn a_group_whose_items_were_all_done_and_that_fails_again_has_regressed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letter = |event, at| Made { at, ..Made::new(event, Some("charge")) };
+    index.letters(Partition(0), &[letter(1, 10).record(0), letter(2, 20).record(1)]).unwrap();
+    assert_eq!(one_group(&inbox).state, Some("open"));
+    let done = |offset, at, event| entry(offset, at, &outcome(letter(event, 0).id(), 1, Answer::Resolved));
+    index.journal(&[done(0, 30, 1)]).unwrap();
+    assert_eq!(one_group(&inbox).state, Some("open"), "one of two");
+    index.journal(&[done(1, 40, 2)]).unwrap();
+    assert_eq!(one_group(&inbox).state, Some("closed"));
+    index.letters(Partition(0), &[letter(3, 50).record(2)]).unwrap();
+    let group = one_group(&inbox);
+    assert_eq!((group.state, group.waiting, group.items), (Some("regressed"), 1, 3));
+    index.journal(&[done(2, 60, 3)]).unwrap();
+    assert_eq!(one_group(&inbox).state, Some("closed"));
+}
+
+#[test]
+fn an_order_that_its_author_gave_without_knowing_the_last_entry_is_shown_as_void() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letter = Made::new(1, Some("charge"));
+    index.letters(Partition(0), &[letter.record(0)]).unwrap();
+    let discard = order(Order::Discard, vec![(letter.id(), None, 0)]);
+    index.journal(&[entry(0, 1, &discard), entry(1, 2, &discard)]).unwrap();
+    let item = inbox.item(ItemRef::of_id(&letter.id())).unwrap().unwrap();
+    assert_eq!((item.row.state, item.seen), ("discarded", Some(0)));
+    let voids: Vec<_> = item.journal.iter().map(|entry| (entry.at, entry.void.as_deref())).collect();
+    assert_eq!(voids, [(0, None), (1, Some("stale"))]);
+}
+
+#[test]
+fn what_was_ordered_about_an_item_counts_when_its_letter_comes_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letter = Made::new(1, None);
+    index.journal(&[entry(0, 1, &order(Order::Discard, vec![(letter.id(), None, 0)]))]).unwrap();
+    index.letters(Partition(1), &[letter.record(0)]).unwrap();
+    assert_eq!(inbox.overview().unwrap().states, [("discarded", 1)].into());
+}
