@@ -73,5 +73,5 @@ fn token(name: &str, role: RoleName) -> Answer {
 /// Who acts while nobody has to say it: whoever started the console.
 fn local_user() -> String {
     let named = |variable: &str| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "operator".to_owned())
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "local".to_owned())
 }

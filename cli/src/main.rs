@@ -4,6 +4,7 @@ mod completions;
 mod config;
 mod console;
 mod demo;
+mod dev;
 mod dlq;
 mod health;
 mod init;
@@ -39,6 +40,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate dev                                   see it work, with nothing installed
   tidegate init                                  write a first tidegate.toml
   tidegate topics apply                          create the pipeline's topics
   tidegate ingest                                turn events into jobs
@@ -54,6 +56,10 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Try it: the whole pipeline in one process, with an embedded broker and registry
+    Dev(dev::Dev),
+    #[command(hide = true)]
+    DevWorker(dev::DevWorker),
     /// Write a first configuration, from flags or by asking
     Init(init::Init),
     /// Read source topics, and turn each event into jobs
@@ -104,6 +110,9 @@ fn run(cli: Cli) -> Answer {
     let file = cli.config;
     let load = || Config::load(file.as_deref(), process_environment());
     match cli.command {
+        // They make a configuration of their own, or read the file in their own way.
+        Command::Dev(args) => dev::run(file, &args),
+        Command::DevWorker(args) => dev::work(args),
         Command::Init(args) => init::run(file.as_deref(), args),
         Command::Ingest => services::ingest(load()?),
         Command::Worker(args) => services::worker(load()?, &args),
@@ -148,11 +157,11 @@ fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_console::ConsoleError>() {
         return error.exit_code();
     }
-    let connect = match error.downcast_ref::<TopicError>() {
-        Some(TopicError::Connect(error)) => Some(error),
-        _ => error.downcast_ref::<ConnectError>(),
-    };
-    let misconfigured = connect.is_some_and(ConnectError::is_misconfiguration);
+    if let Some(error) = error.downcast_ref::<tidegate_dev::DevError>() {
+        return error.exit_code();
+    }
+    let misconfigured = error.downcast_ref().is_some_and(TopicError::is_misconfiguration)
+        || error.downcast_ref().is_some_and(ConnectError::is_misconfiguration);
     if misconfigured || error.is::<ConfigError>() { Code::Usage } else { Code::Failed }
 }
 

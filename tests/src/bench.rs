@@ -5,6 +5,7 @@
 
 mod bare;
 mod fill;
+mod index;
 mod marks;
 mod measured;
 mod scenes;
@@ -20,7 +21,7 @@ use crate::servers::{Kafka, Registry};
 #[derive(Debug, Parser)]
 #[command(name = "./x bench", about = "Measure tidegate beside bare rdkafka loops")]
 struct Arguments {
-    /// What to measure: worker, waiting, ingest, retry, lateness, restore, takeover [default: all]
+    /// What to measure: worker, waiting, ingest, retry, lateness, restore, takeover, index [default: all]
     scenes: Vec<String>,
     /// How many records the throughput scenes use
     #[arg(long, default_value_t = 1_000_000)]
@@ -44,7 +45,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let stage = scenes::Stage { kafka: &kafka, registry: &registry, rounds: arguments.rounds };
     let mut ran = 0;
     type Scene = fn(&scenes::Stage<'_>, usize) -> Result<(), String>;
-    let all: [(&str, Scene); 7] = [
+    let all: [(&str, Scene); 8] = [
         ("worker", scenes::worker),
         ("waiting", scenes::waiting),
         ("ingest", scenes::ingest),
@@ -52,6 +53,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         ("lateness", scenes::lateness),
         ("restore", marks::restore),
         ("takeover", marks::takeover),
+        ("index", index::index),
     ];
     for (name, scene) in all {
         if wanted(name) {

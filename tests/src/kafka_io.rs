@@ -95,6 +95,20 @@ impl Client {
         });
     }
 
+    /// Deletes the records of a partition below this offset, as retention does.
+    #[track_caller]
+    pub fn delete_records(&self, topic: &str, partition: i32, before: i64) {
+        let admin: AdminClient<DefaultClientContext> =
+            self.config().create().expect("an admin client can be created");
+        let mut places = TopicPartitionList::new();
+        places
+            .add_partition_offset(topic, partition, rdkafka::Offset::Offset(before))
+            .expect("the offset is one");
+        let options = AdminOptions::new().operation_timeout(Some(PATIENCE));
+        block_on(async move { admin.delete_records(&places, &options).await }).expect("Kafka deletes them");
+        wait_until("the records to be gone", PATIENCE, || self.offsets(topic)[&partition].0 == before);
+    }
+
     /// The names of all topics, sorted, without Kafka's own.
     #[track_caller]
     pub fn topics(&self) -> Vec<String> {

@@ -18,12 +18,12 @@ fn run(words: &[&str]) -> (i32, Process) {
 }
 
 fn run_in(folder: &Path, words: &[&str]) -> Output {
-    Command::new(tidegate_binary())
-        .args(words)
-        .current_dir(folder)
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary can be started")
+    let mut command = Command::new(tidegate_binary());
+    // The tests' own variables are no settings.
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIDEGATE_")) {
+        command.env_remove(name);
+    }
+    command.args(words).current_dir(folder).stdin(Stdio::null()).output().expect("the binary can be started")
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -38,8 +38,7 @@ pub(crate) fn run(config: Config, list: &List) -> Answer {
         ));
     }
     let mut listed = 0;
-    let mut rest = Rest::default();
-    loop {
+    let rest = loop {
         let left = list.limit - listed;
         // One page more than what is wanted tells whether there is more.
         query.limit = Some(left.clamp(1, 1000));
@@ -48,25 +47,24 @@ pub(crate) fn run(config: Config, list: &List) -> Answer {
             print(&if list.common.json { serde_json::to_string(row)? } else { line(row) });
             listed += 1;
         }
-        rest = Rest { total: page.total, more: page.next.is_some() || page.items.len() > left };
+        let rest = Rest { total: page.total, more: page.next.is_some() || page.items.len() > left };
         query.after = page.next;
         if listed >= list.limit || query.after.is_none() {
-            break;
+            break rest;
         }
-    }
-    rest.tell(listed, list.common.json)?;
+    };
+    rest.tell(listed, list.common.json);
     Ok(ExitCode::Ok)
 }
 
 /// What a list leaves out.
-#[derive(Default)]
 struct Rest {
     total: Option<u64>,
     more: bool,
 }
 
 impl Rest {
-    fn tell(&self, listed: usize, json: bool) -> Result<(), OperatorError> {
+    fn tell(&self, listed: usize, json: bool) {
         match self.total {
             Some(total) if total > listed as u64 => {
                 print_note(&format!("listed {listed} of {total}: `--limit {total}` lists all"));
@@ -75,7 +73,6 @@ impl Rest {
             _ if listed == 0 && !json => print("nothing is dead-lettered here"),
             _ => {}
         }
-        Ok(())
     }
 }
 

@@ -95,7 +95,9 @@ pub(crate) fn of_filter(filter: &Filter) -> Vec<(&'static str, String)> {
 /// An address on this console, with these fields as its query.
 pub(crate) fn address<'a>(path: &str, fields: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
-    fields.into_iter().for_each(|(name, value)| drop(query.append_pair(name, &value)));
+    for (name, value) in fields {
+        query.append_pair(name, &value);
+    }
     let query = query.finish();
     if query.is_empty() { path.to_owned() } else { format!("{path}?{query}") }
 }

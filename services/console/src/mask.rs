@@ -46,7 +46,8 @@ fn is_ours(name: &[u8]) -> bool {
 /// Hides the value at a path, in each entry of arrays and in each branch of a union on the way.
 fn hide<'a>(value: &mut Value, mut path: impl Iterator<Item = &'a str> + Clone) -> bool {
     match value {
-        Value::Array(entries) => entries.iter_mut().filter(|entry| hide(entry, path.clone())).count() > 0,
+        // Each one is hidden, also after the first.
+        Value::Array(entries) => entries.iter_mut().fold(false, |any, entry| hide(entry, path.clone()) | any),
         Value::Object(fields) => {
             let Some(name) = path.next() else { return false };
             let rest_is_empty = path.clone().next().is_none();

@@ -48,6 +48,8 @@ pub(crate) struct Shared {
     handlers: Handlers,
     readers: Mutex<Vec<Connection>>,
     status: Mutex<Status>,
+    /// Made when it is first needed.
+    cluster: Mutex<Option<Arc<Cluster>>>,
 }
 
 /// What of the index is needed.
@@ -88,6 +90,7 @@ impl Inbox {
             handlers: Handlers(handlers),
             readers: Mutex::default(),
             status: Mutex::default(),
+            cluster: Mutex::default(),
             config,
             names,
             kafka,
@@ -189,9 +192,20 @@ impl Inbox {
         Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, journal, provenance)))
     }
 
+    /// The connection that asks about topics.
+    pub(crate) fn cluster(&self) -> Result<Arc<Cluster>, OperatorError> {
+        let mut made = self.shared.cluster.lock();
+        if let Some(cluster) = &*made {
+            return Ok(cluster.clone());
+        }
+        let cluster = Arc::new(Cluster::connect(&self.shared.kafka)?);
+        *made = Some(cluster.clone());
+        Ok(cluster)
+    }
+
     /// Whose records the index must hold, how many partitions the dead-letter topic has, and whether there is a journal.
     fn provenance(&self) -> Result<(Provenance, u32, bool), OperatorError> {
-        let cluster = Cluster::connect(&self.shared.kafka)?;
+        let cluster = self.cluster()?;
         let (dlq, journal) = (self.shared.names.dlq(), self.shared.names.dlq_journal());
         let topics = cluster.topics()?;
         let Some(found) = topics.get(dlq.as_str()) else {
@@ -278,15 +292,27 @@ impl Inbox {
                 None => return Ok(None),
             },
         };
-        connection.execute_batch("BEGIN")?;
-        let answer = read(&View { connection: &connection, handlers: &self.shared.handlers });
-        connection.execute_batch("COMMIT")?;
+        let answer = read_at_once(&connection, &self.shared.handlers, read);
         let mut readers = self.shared.readers.lock();
-        if readers.len() < IDLE_READERS {
-            readers.push(connection);
+        match &answer {
+            // The file may be another one by now.
+            Err(OperatorError::Index(_)) => readers.clear(),
+            _ if readers.len() < IDLE_READERS => readers.push(connection),
+            _ => {}
         }
         answer.map(Some)
     }
+}
+
+fn read_at_once<T>(
+    connection: &Connection,
+    handlers: &Handlers,
+    read: impl FnOnce(&View<'_>) -> Result<T, OperatorError>,
+) -> Result<T, OperatorError> {
+    connection.execute_batch("BEGIN")?;
+    let answer = read(&View { connection, handlers });
+    connection.execute_batch("COMMIT")?;
+    answer
 }
 
 /// A handler, as lists name it.

@@ -7,7 +7,6 @@ use tidegate_bootstrap::config::{Class, KeySource};
 use tidegate_domain::mark::Phase;
 use tidegate_domain::{CommitPosition, FieldValue, IdempotencyKey, Lane, Mark, Partition};
 use tidegate_kafka::ReadError;
-use tidegate_kafka::topics::Cluster;
 use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::changelog::format;
 
@@ -114,7 +113,7 @@ impl Inbox {
     }
 
     fn ranges(&self, lane: Option<Lane>) -> Result<Vec<Range>, OperatorError> {
-        let topics = Cluster::connect(&self.shared.kafka)?.topics()?;
+        let topics = self.cluster()?.topics()?;
         let mut ranges = Vec::new();
         for tier in self.shared.config.tiers.keys() {
             let changelog = self.shared.names.marks(tier.as_str());

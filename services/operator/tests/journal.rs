@@ -64,7 +64,7 @@ fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn an_index_that_grew_with_its_logs_shows_what_one_that_is_built_anew_shows(

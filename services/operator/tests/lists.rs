@@ -65,7 +65,7 @@ fn all(inbox: &Inbox) -> Vec<Row> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
     fn pages_have_every_item_that_was_there_once_while_others_arrive(
@@ -243,4 +243,38 @@ fn messages_that_differ_without_end_end_in_one_group_for_each_kind_and_code() {
     let page = inbox.groups(&GroupQuery::default()).unwrap();
     assert_eq!((page.total, page.items), (10_001, 10_500));
     assert_eq!(page.groups[0].items, 500, "the rest is one group");
+}
+
+#[test]
+fn an_index_of_another_topic_and_one_that_is_no_database_are_built_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let fill = |dlq: &str| {
+        let mut index = LocalIndex::open(dir.path(), dlq).unwrap();
+        index.letters(Partition(0), &records(&[Made::new(1, Some("mail"))], 0)).unwrap();
+    };
+    let count = || inbox(dir.path()).overview().unwrap().waiting;
+    fill(DLQ);
+    assert_eq!(count(), 1);
+    drop(LocalIndex::open(dir.path(), DLQ).unwrap());
+    assert_eq!(count(), 1, "it is the same topic");
+    drop(LocalIndex::open(dir.path(), "other.dlq").unwrap());
+    assert_eq!(count(), 0);
+    fill(DLQ);
+    for end in ["", "-wal", "-shm"] {
+        let path = dir.path().join(format!("index.db{end}"));
+        if path.is_file() {
+            std::fs::write(&path, b"no database at all, but long enough to be looked at").unwrap();
+        }
+    }
+    fill(DLQ);
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn an_index_that_another_process_writes_is_not_written_and_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    assert!(LocalIndex::open(dir.path(), DLQ).is_err());
+    index.letters(Partition(0), &records(&[Made::new(1, Some("mail"))], 0)).unwrap();
+    assert_eq!(inbox(dir.path()).overview().unwrap().waiting, 1);
 }

@@ -9,9 +9,10 @@
 //! Reading order: [`wire`] takes the frame apart; `plan` is a schema as an arena of nodes; `cursor` reads
 //! primitives; `walk` checks a datum and picks fields; `json`, `encode` and `typed` are its other readers and
 //! the writer; [`ContainerWriter`] puts data into files; [`SchemaRegistry`] fetches schemas; [`classify`] says what an error means
-//! for the event.
+//! for the event; [`compatibility`] says whether one schema reads what another has written.
 
 pub mod classify;
+pub mod compatibility;
 mod container;
 mod cursor;
 mod decimal;

@@ -99,7 +99,6 @@ fn unit_name(unit: TimeUnit) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::CompiledSchema;
 
     fn outline(fields: &str) -> Vec<(String, String, bool, bool)> {

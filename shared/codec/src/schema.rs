@@ -202,7 +202,7 @@ fn without_defaults(text: &str) -> Option<String> {
 }
 
 /// The parser's own checks of odd schemas panic here and there; a schema from outside must not end the process.
-fn contain_panics<T>(parse: impl FnOnce() -> Result<T, SchemaError>) -> Result<T, SchemaError> {
+pub(crate) fn contain_panics<T>(parse: impl FnOnce() -> Result<T, SchemaError>) -> Result<T, SchemaError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(parse))
         .unwrap_or_else(|_| Err(SchemaError::Unparsable("the parser panicked on it".to_owned())))
 }

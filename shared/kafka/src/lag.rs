@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use crate::look::{self, LOOK_TIMEOUT, Reports};
-use crate::settings::{ConnectError, KafkaSettings};
+use crate::look::{self, Reports};
+use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 use crate::topics::TopicError;
 
 /// Looks at the positions of one group without being a member of it.

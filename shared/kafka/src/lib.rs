@@ -2,13 +2,15 @@
 //!
 //! [`consumer`]: an event thread serves rebalances, shards poll the split queue of each of their partitions. [`publisher`]: an
 //! idempotent producer whose delivery reports come back as acknowledgements. [`log_reader`]: stretches of a changelog. [`topics`]:
-//! what `topics apply` and `check` need, and the configuration that must not drift. This crate alone names rdkafka.
+//! what `topics apply` and `check` need, and the configuration that must not drift. [`embedded`]: a broker inside the process, to try
+//! things out. This crate alone names rdkafka.
 #![deny(missing_docs)]
 
 mod classify;
 mod clock;
 pub mod consumer;
 mod context;
+pub mod embedded;
 mod end;
 mod fatal;
 mod lag;

@@ -17,7 +17,9 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use support::{cluster, publish, settings};
 use tidegate_domain::{Offset, Partition, Topic};
 use tidegate_kafka::consumer::{GroupMember, ShardPort, Start, Subscription};
+use tidegate_kafka::embedded::EmbeddedBroker;
 use tidegate_kafka::single::{publish_one, read_topic};
+use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{ConnectError, Fatal, KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
@@ -290,4 +292,41 @@ async fn partitions_move_to_a_member_that_joins_and_no_settled_record_is_read_ag
     second.leave().await;
     assert_eq!(read().len(), published, "a hand-over that commits first repeats nothing");
     assert_eq!(committed(&settings, "move", 4), i64::try_from(published).unwrap());
+}
+
+#[test]
+fn an_embedded_broker_has_the_topics_that_it_is_given_each_with_its_id_and_keeps_what_is_published() {
+    let spec = |name: &str, partitions| TopicSpec {
+        name: name.to_owned(),
+        partitions,
+        keyed: true,
+        replication: Some(3),
+        settings: Default::default(),
+    };
+    let broker = EmbeddedBroker::start().unwrap();
+    // One that is named twice is one.
+    broker.create(&[spec("a", Some(5)), spec("b", None), spec("a", Some(5))]).unwrap();
+    let settings = KafkaSettings {
+        bootstrap: broker.bootstrap(),
+        properties: Vec::new(),
+        consumer_properties: Vec::new(),
+        producer_properties: Vec::new(),
+        session_timeout: Duration::from_secs(6),
+        max_message_bytes: 1 << 20,
+    };
+    let cluster = Cluster::connect(&settings).unwrap();
+    let partitions: Vec<(String, u32)> =
+        cluster.topics().unwrap().into_iter().map(|(name, state)| (name, state.partitions)).collect();
+    assert_eq!(partitions, [("a".to_owned(), 5), ("b".to_owned(), 3)]);
+    let ids = cluster.topic_ids(&["a", "b"]).unwrap();
+    assert!(ids.len() == 2 && ids["a"] != ids["b"], "{ids:?}");
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    publish(&publisher, "a", 4, b"kept").unwrap();
+    let mut kept = Vec::new();
+    read_topic(&settings, "a", |found| {
+        kept.push((found.partition, found.record.value().unwrap_or_default().to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(kept, [(Partition(4), b"kept".to_vec())]);
 }

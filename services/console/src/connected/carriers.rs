@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_domain::inbox::RunId;
-use tidegate_operator::{Inbox, OperatorError, RunEnd, RunProgress, RunStatus};
+use tidegate_operator::{Inbox, Needed, OperatorError, Progress, Run, RunEnd, RunProgress, RunStatus};
 use tracing::{info, warn};
 
 use crate::inbox::Step;
@@ -50,8 +50,8 @@ impl Known {
     }
 }
 
-/// All threads. They end at the next occasion after this is dropped; whoever starts next goes on with their runs.
-#[derive(Debug)]
+/// All threads, of all clones. They end at the next occasion after a stop; whoever starts next goes on with their runs.
+#[derive(Clone, Debug)]
 pub(super) struct Carriers {
     inbox: Inbox,
     stop: Arc<AtomicBool>,
@@ -68,16 +68,42 @@ impl Carriers {
         self.known.lock().get(&run).cloned()
     }
 
-    /// Goes on with every run that has not ended: the console that carried it out may be gone.
-    pub(super) fn go_on_with_all(&self) -> Result<(), OperatorError> {
-        for run in self.inbox.runs(LATEST)? {
-            let goes_on = matches!(run.status, RunStatus::Running | RunStatus::Paused);
-            if let (true, "replay", Some(id)) = (goes_on, run.what.as_str(), RunId::parse(&run.run)) {
-                info!(run = run.run, "going on with a run");
-                self.begin(id);
+    /// Goes on with every run that has not ended, as soon as the index has what Kafka has: whoever carried it out may be gone.
+    pub(super) fn go_on_with_all(&self) {
+        let carriers = self.clone();
+        let thread =
+            std::thread::Builder::new().name("runs".to_owned()).spawn(move || carriers.look_for_runs());
+        if let Err(error) = thread {
+            warn!(%error, "no thread to go on with runs: resume them by hand");
+        }
+    }
+
+    fn look_for_runs(&self) {
+        let stop = || self.stop.load(Ordering::Relaxed);
+        let mut each = |_: Progress| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        while !stop() {
+            let looked = self.inbox.catch_up(Needed::Items, &mut each).and_then(|()| self.inbox.runs(LATEST));
+            match looked {
+                Ok(runs) => return runs.iter().for_each(|run| self.go_on_with(run)),
+                Err(error) => {
+                    warn!(%error, "runs that may have to go on can't be looked for; it is tried again");
+                    std::thread::sleep(PAUSE);
+                }
             }
         }
-        Ok(())
+    }
+
+    fn go_on_with(&self, run: &Run) {
+        let goes_on = matches!(run.status, RunStatus::Running | RunStatus::Paused);
+        if let (true, "replay", Some(id)) = (goes_on, run.what.as_str(), RunId::parse(&run.run)) {
+            info!(run = run.run, "going on with a run");
+            self.begin(id);
+        }
+    }
+
+    /// Has all threads end.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
 
     /// Carries a run out, unless that is under way already.
@@ -94,12 +120,6 @@ impl Carriers {
             known.remove(&run);
             warn!(%run, %error, "no thread for a run: resume it to try again");
         }
-    }
-}
-
-impl Drop for Carriers {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
     }
 }
 

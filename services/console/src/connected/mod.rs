@@ -14,7 +14,7 @@ use tidegate_operator::{self as operator, OperatorError};
 use tokio::runtime::Handle;
 
 use crate::inbox::{
-    Answer, Audit, Begin, Content, GroupPage, GroupQuery, HistoryPage, HistoryQuery, InboxError, Item,
+    Answer, Audit, Begin, Content, Event, GroupPage, GroupQuery, HistoryPage, HistoryQuery, InboxError, Item,
     ItemPage, ItemQuery, Letters, Order, Orders, Overview, Plan, Run, Runs, Selection, Steer,
 };
 
@@ -45,8 +45,14 @@ impl Connected {
         let inbox = operator::Inbox::open(config, dir)?;
         let following = inbox.follow()?;
         let carriers = Carriers::new(inbox.clone());
-        carriers.go_on_with_all()?;
+        carriers.go_on_with_all();
         Ok(Self { inbox, runtime, plans: Plans::default(), carriers, _following: following })
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.carriers.stop();
     }
 }
 
@@ -67,15 +73,21 @@ impl Letters for Connected {
     fn item(&self, item: &str) -> Answer<Option<(Item, Content)>> {
         let name = item_ref(item)?;
         let Some(found) = self.inbox.item(name)? else { return Ok(None) };
-        let content = match self.inbox.original_of(name)? {
-            Some(original) => {
+        // What the index knows is worth a page, also while the record can't be read.
+        let content = match self.inbox.original_of(name) {
+            Ok(Some(original)) => {
                 let event = self.runtime.block_on(self.inbox.event(&original.record));
                 convert::content(&original.record, event)
             }
-            None => Content::default(),
+            Ok(None) => absent("No record of it is left in the dead-letter topic.".to_owned()),
+            Err(error) => absent(format!("Its record can't be read now: {error}.")),
         };
         Ok(Some((convert::item(found), content)))
     }
+}
+
+fn absent(reason: String) -> Content {
+    Content { event: Event::Absent { reason }, ..Content::default() }
 }
 
 impl Runs for Connected {

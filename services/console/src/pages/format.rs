@@ -130,6 +130,12 @@ pub(super) fn readable(bytes: &[u8]) -> Option<&str> {
         .filter(|text| !text.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\r' | '\t')))
 }
 
+/// A selection as the journal keeps it, without the marks of its lists: `states ["open","failed-again"]` as `states open or
+/// failed-again`.
+pub(super) fn selection(text: &str) -> String {
+    text.replace("\",\"", " or ").replace("[\"", "").replace("\"]", "")
+}
+
 /// The beginning of a text, cut between characters.
 pub(super) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
@@ -155,6 +161,12 @@ mod tests {
         assert_eq!(clock(now - 60_000, now), "02:13");
         assert_eq!(clock(now - 86_400_000, now), "28 Nov 02:14");
         assert_eq!(clock(i64::MAX, now), "–");
+    }
+
+    #[test]
+    fn a_selection_reads_as_words() {
+        let kept = r#"fingerprints ["5f0c"], states ["open","failed-again"], text "refused""#;
+        assert_eq!(selection(kept), r#"fingerprints 5f0c, states open or failed-again, text "refused""#);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker) -> Answer
         (trend(&overview, at))
         (causes(&worst, at))
         (classes(&console, &overview, &figures, at))
-        (sources(&figures, at))
+        (sources(&overview, &figures, at))
     };
     Ok(Page { section: Section::Overview, title: "Overview", reload: Some(15), body }.show(&console, &asker))
 }
@@ -40,18 +40,24 @@ fn headline(overview: &Overview, at: i64) -> Markup {
     let last = overview.classes.iter().filter_map(|class| class.last_dead_at).max();
     html! {
         div.headline {
-            @if overview.waiting == 0 {
-                h1 { "Nothing waits for you" }
-                p.lead {
-                    "Every dead letter has an end."
-                    @if let Some(last) = last { " The last one came " (since(last, at)) "." }
-                }
-            } @else {
+            @if overview.waiting > 0 {
                 h1 { span.num { (count(overview.waiting, "item waits", "items wait")) } " for a decision" }
                 p.lead {
                     span.num { (count(overview.open_groups as u64, "cause", "causes")) }
                     @if let Some(last) = last { ", the last failure " (since(last, at)) }
                     "."
+                }
+            } @else if overview.problem.is_some() {
+                h1 { "The inbox can’t be read now" }
+                p.lead { "What waits for you is not known. This page fills up when Kafka answers again." }
+            } @else if overview.behind > 0 {
+                h1 { "The inbox is being read" }
+                p.lead { "The index is filled from Kafka, which takes a moment the first time." }
+            } @else {
+                h1 { "Nothing waits for you" }
+                p.lead {
+                    "Every dead letter has an end."
+                    @if let Some(last) = last { " The last one came " (since(last, at)) "." }
                 }
             }
             @if let Some(problem) = &overview.problem { p.note { "What is shown gets old: " (problem) } }
@@ -115,13 +121,14 @@ fn causes(worst: &GroupPage, at: i64) -> Markup {
 /// Classes by tier: what waits belongs to the tier, since its topics do.
 fn classes(console: &Console, overview: &Overview, figures: &Snapshot, at: i64) -> Markup {
     let tier_of = |row: &ClassRow| console.classes().get(&row.class).cloned();
-    let mut tiers: Vec<Option<String>> = overview.classes.iter().map(tier_of).collect();
+    let rows = with_silent(console, overview);
+    let mut tiers: Vec<Option<String>> = rows.iter().map(tier_of).collect();
     tiers.sort_by_key(|tier| (tier.is_none(), tier.clone()));
     tiers.dedup();
     html! {
         section aria-labelledby="classes" {
             header.over { h2 #classes { "Classes" } }
-            @if overview.classes.is_empty() {
+            @if rows.is_empty() {
                 (empty("No classes yet", "Name one in the configuration: a class says which events become which jobs.", None))
             } @else {
                 div.scroll {
@@ -134,7 +141,7 @@ fn classes(console: &Console, overview: &Overview, figures: &Snapshot, at: i64) 
                         @for tier in &tiers {
                             tbody {
                                 (tier_row(tier.as_deref(), figures))
-                                @for row in overview.classes.iter().filter(|row| tier_of(row) == *tier) {
+                                @for row in rows.iter().filter(|row| tier_of(row) == *tier) {
                                     (class_row(row, figures.classes.get(&row.class), at))
                                 }
                             }
@@ -144,6 +151,14 @@ fn classes(console: &Console, overview: &Overview, figures: &Snapshot, at: i64) 
             }
         }
     }
+}
+
+/// All classes that died or are configured: the index names a class only once something of it is there.
+fn with_silent(console: &Console, overview: &Overview) -> Vec<ClassRow> {
+    let is_named = |class: &String| overview.classes.iter().any(|row| row.class == *class);
+    let silent = console.classes().keys().filter(|class| !is_named(class));
+    let silent = silent.map(|class| ClassRow { class: class.clone(), ..ClassRow::default() });
+    silent.chain(overview.classes.iter().cloned()).collect()
 }
 
 fn tier_row(tier: Option<&str>, figures: &Snapshot) -> Markup {
@@ -187,7 +202,7 @@ fn told(value: Option<String>) -> Markup {
 }
 
 /// Where the figures come from, and who does not answer.
-fn sources(figures: &Snapshot, at: i64) -> Markup {
+fn sources(overview: &Overview, figures: &Snapshot, at: i64) -> Markup {
     html! {
         section.sources {
             @if figures.scraped.is_empty() {
@@ -202,7 +217,7 @@ fn sources(figures: &Snapshot, at: i64) -> Markup {
                     p.note { code { (address) } " does not answer: " (trouble) }
                 }
             }
-            @if let Some(trouble) = &figures.kafka_trouble { p.note { "Kafka does not tell what waits: " (trouble) } }
+            @if let (Some(trouble), None) = (&figures.kafka_trouble, &overview.problem) { p.note { "Kafka does not tell what waits: " (trouble) } }
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::gate::Asker;
 use crate::inbox::{Begin, Order, Plan, PlanPart, Ramp, Selection, Trouble};
 use crate::now;
 
-use super::format::{count, number, since};
+use super::format::{count, number, selection, since};
 use super::go_to;
 use super::layout::{Page, Section};
 
@@ -137,7 +137,7 @@ fn head(plan: &Plan, at: i64) -> Markup {
                 ": what is dead-lettered from now on is not among them."
             }
             dl.facts {
-                div { dt { "Selection" } dd { (plan.selection) } }
+                div { dt { "Selection" } dd { (selection(&plan.selection)) } }
                 @if let Some(reason) = &plan.reason { div { dt { "Reason" } dd { (reason) } } }
                 @if plan.forced { div { dt { "Forced" } dd { "Items whose keys are done run again. Their effect may happen twice." } } }
                 @if plan.edited { div { dt { "Edited" } dd { "The record carries the edited event. The original stays in the dead-letter topic." } } }

@@ -10,7 +10,7 @@ use crate::gate::Asker;
 use crate::inbox::{Run, RunStatus, Steer, Step};
 use crate::now;
 
-use super::format::{count, number, percent, rough, since, when};
+use super::format::{count, number, percent, rough, selection, since, when};
 use super::go_to;
 use super::layout::{Page, Section};
 use super::parts::{empty, meter, state};
@@ -45,7 +45,7 @@ pub(crate) async fn list(State(console): State<Console>, asker: Asker) -> Answer
 fn row(run: &Run, at: i64) -> Markup {
     html! {
         tr data-row {
-            th scope="row" { a.title href={ "/replays/" (run.run) } { (run.order) } div.under { (run.selection) } }
+            th scope="row" { a.title href={ "/replays/" (run.run) } { (run.order) } div.under { (selection(&run.selection)) } }
             td data-label="State" { (state(run.status.as_str())) }
             td data-label="Progress" { (bar(run)) }
             td.num data-label="Items" { (number(run.total)) }
@@ -68,7 +68,7 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(id):
         nav.crumbs aria-label="Where you are" { a href="/replays" { "Runs" } span { (run.run) } }
         header.subject {
             h1 { (heading(&run)) }
-            p.lead { (run.selection) ", ordered by " span.name { (run.by) } " " (since(run.begun_at, at)) "." }
+            p.lead { (selection(&run.selection)) ", ordered by " span.name { (run.by) } " " (since(run.begun_at, at)) "." }
         }
         div data-live=[(!run.rests()).then(|| format!("/replays/{}/events", run.run))] { (progress(&run, &asker)) }
         (settings(&run, at))

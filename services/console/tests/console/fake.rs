@@ -259,8 +259,8 @@ impl Letters for Fake {
                 })
                 .collect(),
             open_groups: 1,
-            behind: 3,
-            problem: (self.items > 0).then(|| self.text()),
+            behind: if self.items == 0 { 0 } else { 3 },
+            problem: (self.items == 3).then(|| self.text()),
         })
     }
 

@@ -129,8 +129,8 @@ impl Browser<'_> {
 
     pub(crate) async fn post_with(&self, path: &str, fields: &[(&str, &str)], csrf: Option<&str>) -> Seen {
         let mut form = form_urlencoded::Serializer::new(String::new());
-        fields.iter().for_each(|(name, value)| drop(form.append_pair(name, value)));
-        csrf.map(|csrf| form.append_pair("csrf", csrf));
+        form.extend_pairs(fields);
+        form.extend_pairs(csrf.map(|csrf| ("csrf", csrf)));
         let request = self.site.request(Method::POST, path).header("cookie", &self.cookie);
         Seen::of(request.header("content-type", "application/x-www-form-urlencoded").body(form.finish()))
             .await

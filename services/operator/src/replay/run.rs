@@ -10,7 +10,6 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tidegate_domain::inbox::{Answer, End, Item, Move, Ramp, RampLimits, RunId, State};
 use tidegate_domain::{Offset, Topic, UnixMillis};
-use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Fatal, Publisher};
 use tidegate_pipeline::journal::RunStep;
 
@@ -128,7 +127,7 @@ impl<'a> Runner<'a> {
         found: &Run,
         (run, by): (RunId, &'a str),
     ) -> Result<Self, OperatorError> {
-        let topics = Cluster::connect(&inbox.shared.kafka)?.topics()?;
+        let topics = inbox.cluster()?.topics()?;
         let places = inbox.places(run, found.from_at.filter(|from| *from > found.begun_at))?;
         let place_of = places.iter().enumerate().map(|(n, place)| (place.item.0, n)).collect();
         let limits = found.ramp.unwrap_or(RampLimits::ALL_AT_ONCE);

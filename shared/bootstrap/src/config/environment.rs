@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 const PREFIX: &str = "TIDEGATE_";
-/// The command line's own variable: it names the file, so it can't be a setting in it.
-const NOT_SETTINGS: [&str; 1] = ["TIDEGATE_CONFIG"];
+/// The command line's own variables: they name the file, and who uses it, so they can't be settings in it.
+const NOT_SETTINGS: [&str; 2] = ["TIDEGATE_CONFIG", "TIDEGATE_OPERATOR"];
 
 /// One variable, and which setting has taken it.
 #[derive(Debug)]

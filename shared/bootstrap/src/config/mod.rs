@@ -17,6 +17,7 @@ mod handler;
 mod kafka;
 mod names;
 mod reader;
+mod reference;
 mod retry;
 mod secret;
 mod sections;
@@ -44,6 +45,7 @@ pub use names::{
     BrokerAddress, ClassName, FieldPath, HeaderName, HttpUrl, KeyScope, LogFilter, MetricsAddress,
     PipelineName, RecordName, RuleName, TierName, TimeZoneName, TopicName, UserName,
 };
+pub use reference::{Presence, Setting, reference};
 pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};

@@ -203,7 +203,21 @@ fn a_person_is_asked_for_everything_and_may_take_what_is_suggested() {
     let answers = answers.unwrap_or_else(|error| panic!("{error}\n{shown}"));
     assert_eq!(answers.key[0].as_str(), "payment_id", "the first field that looks like an id");
     assert_eq!(answers.start, Start::Latest);
-    assert_eq!(shown.matches(": ").count(), 9, "{shown}");
+    let asked = [
+        "Kafka brokers",
+        "registry's address",
+        "The topic",
+        "Where",
+        "The fields",
+        "A name",
+        "tier",
+        "The endpoint",
+    ];
+    let mut rest = shown.as_str();
+    for question in asked {
+        (_, rest) =
+            rest.split_once(question).unwrap_or_else(|| panic!("{question} is not asked in turn: {shown}"));
+    }
     assert!(shown.contains("Its events have amount_cents, payment_id"), "{shown}");
 }
 

@@ -1,0 +1,84 @@
+//! Discards, groups, and operators who decide at once.
+
+use serde_json::json;
+use tidegate_tests::guard::Exit;
+use tidegate_tests::jobs::{Task, tasks};
+
+use crate::operators::{Broken, LONG};
+
+#[test]
+fn of_a_discard_and_a_replay_at_once_one_counts_for_each_item() {
+    let broken = Broken::with_dead("decide", &tasks("t", 2000));
+    broken.repair();
+    for operator in ["ann", "bob"] {
+        broken.json(operator, 0, &["dlq", "groups"]);
+    }
+    let mut ann = broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp"]);
+    let mut bob =
+        broken.start("bob", &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
+    let exits = [ann.wait(LONG), bob.wait(LONG)];
+    assert!(exits.contains(&Exit(0)), "{exits:?}\n{}\n{}", ann.stderr(), bob.stderr());
+    broken.jobs.wait_settled(LONG);
+    let states = broken.states();
+    let count = |state: &str| states[state].as_u64().unwrap_or(0);
+    assert_eq!(count("resolved") + count("discarded"), 2000, "{states}");
+    assert_eq!(broken.calls.tasks() as u64, count("resolved"), "what was discarded did not run");
+    assert_eq!(broken.calls.other_than(1), []);
+}
+
+#[test]
+fn a_discard_is_audited_and_may_be_taken_back_and_a_discarded_item_is_not_replayed() {
+    let broken = Broken::with_dead("discard", &tasks("t", 3));
+    let (exit, _, stderr) = broken.run("ann", &["dlq", "discard", "--class", "task", "--yes"]);
+    assert!(exit == Exit(2) && stderr.contains("--reason"), "{stderr}");
+    let (exit, stdout, _) =
+        broken.run("ann", &["dlq", "discard", "--class", "task", "--reason", "test data"]);
+    assert!(exit == Exit(0) && stdout.contains("nothing was done"), "{stdout}");
+    let done =
+        broken.json("ann", 0, &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
+    assert_eq!(done["accepted"], 3);
+    assert_eq!(broken.run("bob", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(3));
+    assert_eq!(broken.states(), json!({ "discarded": 3 }));
+    let history = broken.run("bob", &["dlq", "history"]).1;
+    assert!(history.contains("ann") && history.contains("test data"), "{history}");
+    assert_eq!(broken.json("bob", 0, &["dlq", "reopen", "--state", "discarded", "--yes"])["accepted"], 3);
+    assert_eq!(broken.states(), json!({ "open": 3 }));
+}
+
+#[test]
+fn a_group_that_was_resolved_and_fails_again_is_regressed() {
+    let broken = Broken::with_dead("regress", &[Task::new("before")]);
+    let state = || broken.json("ann", 0, &["dlq", "groups"])["groups"][0]["state"].clone();
+    assert_eq!(state(), "open");
+    broken.repair();
+    assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(0));
+    assert_eq!(state(), "closed");
+    broken.break_again();
+    broken.jobs.publish(&[Task::new("after")]);
+    broken.jobs.pipeline.wait_for_dead(2, LONG);
+    assert_eq!(state(), "regressed");
+    assert_eq!(broken.states(), json!({ "open": 1, "resolved": 1 }));
+}
+
+#[test]
+fn where_a_job_is_is_told_by_its_key_or_by_its_fields() {
+    let broken = Broken::with_dead("where", &tasks("t", 3));
+    broken.repair();
+    let by_fields = ["job", "where", "--class", "task", "--field", "id=t-1"];
+    let found = broken.json("ann", 0, &by_fields);
+    assert_eq!(
+        (&found["marks"][0]["phase"], &found["marks"][0]["done_round"]),
+        (&json!("dead"), &json!(null))
+    );
+    assert_eq!(found["items"][0]["state"], "open");
+    assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(0));
+    let key = found["key"].as_str().unwrap();
+    let found = broken.json("ann", 0, &["job", "where", key]);
+    assert_eq!(
+        (&found["marks"][0]["done_round"], &found["items"][0]["state"]),
+        (&json!(1), &json!("resolved"))
+    );
+    assert_eq!(broken.run("ann", &["job", "where", "--class", "task", "--field", "id=nobody"]).0, Exit(3));
+    let (exit, _, stderr) = broken.run("ann", &["job", "where", "--class", "task", "--field", "lane=x"]);
+    assert!(exit == Exit(2) && stderr.contains("--field id="), "{stderr}");
+}

@@ -1,0 +1,93 @@
+//! A pipeline whose endpoint is broken until it is repaired, and operators with an index each.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+use tidegate_tests::endpoint::Answer;
+use tidegate_tests::guard::Exit;
+use tidegate_tests::jobs::{Jobs, Tally, Task};
+use tidegate_tests::process::{Process, Setup};
+
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+/// Jobs that fail until the endpoint is repaired; those whose script is `poison`, always.
+pub(crate) struct Broken {
+    pub(crate) jobs: Jobs,
+    /// The calls since the repair.
+    pub(crate) calls: Tally,
+    repaired: Arc<AtomicBool>,
+    indexes: tempfile::TempDir,
+}
+
+impl Broken {
+    pub(crate) fn new(prefix: &str) -> Self {
+        let (repaired, calls) = (Arc::new(AtomicBool::new(false)), Tally::default());
+        let (is_repaired, noted) = (repaired.clone(), calls.clone());
+        let jobs = Jobs::over_http(prefix, "key = [\"id\"]\nmax_attempts = 1\n", move |call| {
+            if !is_repaired.load(Ordering::Relaxed) {
+                return Answer::status(422);
+            }
+            noted.note(call);
+            if tidegate_tests::jobs::script(call) == "poison" { Answer::status(422) } else { Answer::ok() }
+        });
+        Self { jobs, calls, repaired, indexes: tempfile::tempdir().unwrap() }
+    }
+
+    /// With all of these dead-lettered once.
+    pub(crate) fn with_dead(prefix: &str, tasks: &[Task]) -> Self {
+        let mut broken = Self::new(prefix);
+        broken.jobs.start();
+        broken.jobs.publish(tasks);
+        broken.jobs.pipeline.wait_for_dead(tasks.len(), LONG);
+        broken.jobs.wait_settled(LONG);
+        broken
+    }
+
+    pub(crate) fn repair(&self) {
+        self.repaired.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn break_again(&self) {
+        self.repaired.store(false, Ordering::Relaxed);
+    }
+
+    /// Starts a command of `operator`, who has an index of their own.
+    pub(crate) fn start(&self, operator: &str, arguments: &[&str]) -> Process {
+        let index = self.indexes.path().join(operator).display().to_string();
+        let arguments = [arguments, &["--index", &index]].concat();
+        Setup::new(operator, &arguments)
+            .config(self.jobs.pipeline.config())
+            .env("TIDEGATE_OPERATOR", operator)
+            .start()
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, operator: &str, arguments: &[&str]) -> (Exit, String, String) {
+        let mut process = self.start(operator, arguments);
+        let exit = process.wait(LONG);
+        (exit, process.stdout(), process.stderr())
+    }
+
+    /// Runs it, expects this exit code, and reads its output as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self, operator: &str, code: i32, arguments: &[&str]) -> Value {
+        let (exit, stdout, stderr) = self.run(operator, &[arguments, &["--json"]].concat());
+        assert_eq!(exit, Exit(code), "{arguments:?}:\n{stdout}\n{stderr}");
+        serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+    }
+
+    /// How many items are in each state, as somebody sees it whose index is new.
+    pub(crate) fn states(&self) -> Value {
+        let page =
+            self.json(&tidegate_tests::kafka_io::unique("observer"), 0, &["dlq", "groups", "--by", "class"]);
+        assert_eq!(page["total"], 1, "{page}");
+        page["groups"][0]["states"].clone()
+    }
+
+    /// The only run that there is.
+    pub(crate) fn only_run(&self, operator: &str) -> Value {
+        self.json(operator, 0, &["dlq", "history", "--runs"])
+    }
+}

@@ -1,0 +1,91 @@
+//! What stops a replay by itself.
+
+use serde_json::json;
+use tidegate_tests::guard::Exit;
+use tidegate_tests::jobs::{Task, tasks};
+
+use crate::operators::{Broken, LONG};
+
+#[test]
+fn a_poison_stops_the_ramp_at_its_first_step() {
+    let poison: Vec<Task> = tasks("p", 40).into_iter().map(|task| task.script("poison")).collect();
+    let broken = Broken::with_dead("poison", &poison);
+    broken.repair();
+    let (exit, stdout, stderr) = broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]);
+    assert_eq!(exit, Exit(3), "{stdout}\n{stderr}");
+    assert!(stdout.contains("stopped: 1 of the 1 replays of step 1"), "{stdout}");
+    assert_eq!(broken.calls.calls(), 1, "the others were not published");
+    assert_eq!(broken.states(), json!({ "failed-again": 1, "replaying": 39 }));
+    // What the run holds is let go of, and may be decided anew.
+    let (exit, stdout, _) = broken.run("bob", &["dlq", "reopen", "--state", "replaying", "--yes"]);
+    assert_eq!(exit, Exit(0), "{stdout}");
+    assert_eq!(broken.states(), json!({ "failed-again": 1, "open": 39 }));
+}
+
+#[test]
+fn a_ramp_climbs_while_its_steps_pass_and_begins_anew_after_a_stop() {
+    let mut mixed = tasks("t", 30);
+    mixed[10].script = "poison".to_owned();
+    mixed[11].script = "poison".to_owned();
+    let broken = Broken::with_dead("climb", &mixed);
+    broken.repair();
+    let arguments = ["dlq", "replay", "--class", "task", "--yes", "--failures", "0.05"];
+    let stopped = broken.json("ann", 3, &arguments);
+    let run = stopped["run"]["run"].as_str().unwrap().to_owned();
+    assert!(stopped["run"]["failed"].as_u64().unwrap() >= 1, "{stopped}");
+    assert!(stopped["run"]["passed"].as_u64().unwrap() >= 1, "the first steps passed: {stopped}");
+    // The steps after it hold no poison, so it goes on to its end.
+    let mut ends = Vec::new();
+    for _ in 0..3 {
+        let (exit, _, _) = broken.run("bob", &["dlq", "replay", "--resume", &run]);
+        ends.push(exit);
+        if exit == Exit(0) {
+            break;
+        }
+    }
+    assert_eq!(ends.last(), Some(&Exit(0)), "{ends:?}");
+    broken.jobs.wait_settled(LONG);
+    assert_eq!(broken.states(), json!({ "failed-again": 2, "resolved": 28 }));
+    assert_eq!(broken.calls.other_than(1), []);
+}
+
+#[test]
+fn a_replay_whose_outcomes_do_not_come_stops_and_says_so() {
+    let mut broken = Broken::with_dead("lost", &tasks("t", 3));
+    broken.repair();
+    broken.jobs.pipeline.stop("worker");
+    let (exit, stdout, stderr) =
+        broken.run("ann", &["dlq", "replay", "--class", "task", "--yes", "--timeout", "2s"]);
+    assert_eq!(exit, Exit(3), "{stdout}\n{stderr}");
+    assert!(stdout.contains("did not come in time"), "{stdout}");
+    // What is with a worker later counts all the same, and the run goes on with the rest.
+    broken.jobs.start_one("worker");
+    let run = broken.only_run("ann")["run"].as_str().unwrap().to_owned();
+    let end = broken.json("bob", 0, &["dlq", "replay", "--resume", &run]);
+    assert_eq!(end["end"], "finished", "{end}");
+    broken.jobs.wait_settled(LONG);
+    assert_eq!(broken.states(), json!({ "resolved": 3 }));
+    assert_eq!(broken.calls.other_than(1), []);
+}
+
+#[test]
+fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
+    let broken = Broken::with_dead("paused", &tasks("t", 300));
+    broken.repair();
+    let mut ann =
+        broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "50"]);
+    broken.calls.wait_for_tasks(20, LONG);
+    let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
+    assert_eq!(broken.run("bob", &["dlq", "replay", "--pause", &run]).0, Exit(0));
+    tidegate_tests::wait::wait_until("the run to rest", LONG, || {
+        let before = broken.calls.calls();
+        std::thread::sleep(std::time::Duration::from_millis(1500));
+        broken.calls.calls() == before
+    });
+    assert!(broken.calls.tasks() < 300, "it was paused too late to tell anything");
+    assert!(ann.is_running(), "it waits for its resumption");
+    assert_eq!(broken.run("bob", &["dlq", "replay", "--resume", &run]).0, Exit(0));
+    assert_eq!(ann.wait(LONG), Exit(0));
+    broken.jobs.wait_settled(LONG);
+    assert_eq!((broken.calls.tasks(), broken.calls.other_than(1)), (300, vec![]));
+}

@@ -1,0 +1,122 @@
+//! Replays: each item once a round, whoever replays it, and however often.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate_tests::guard::Exit;
+use tidegate_tests::jobs::{Task, tasks};
+
+use crate::operators::{Broken, LONG};
+
+const ALL: [&str; 6] = ["dlq", "replay", "--class", "task", "--no-ramp", "--json"];
+
+#[test]
+fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
+    let broken = Broken::with_dead("race", &tasks("t", 10_000));
+    broken.repair();
+    // Both know all items before either acts.
+    for operator in ["ann", "bob"] {
+        assert_eq!(broken.json(operator, 0, &ALL[..5])["fit"], 10_000);
+    }
+    let mut ann = broken.start("ann", &[&ALL[..], &["--yes"]].concat());
+    let mut bob = broken.start("bob", &[&ALL[..], &["--yes"]].concat());
+    let exits = [ann.wait(LONG), bob.wait(LONG)];
+    assert!(
+        exits.contains(&Exit(0)) && exits.iter().all(|exit| [Exit(0), Exit(3)].contains(exit)),
+        "{exits:?}\n{}\n{}",
+        ann.stderr(),
+        bob.stderr()
+    );
+    broken.calls.wait_for_tasks(10_000, LONG);
+    broken.jobs.wait_settled(LONG);
+    assert_eq!(broken.calls.other_than(1), []);
+    assert_eq!(broken.states(), json!({ "resolved": 10_000 }));
+    let runs = broken.run("cyd", &["dlq", "history", "--runs", "--json"]).1;
+    let runs: Vec<serde_json::Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let sum = |name: &str| runs.iter().map(|run| run[name].as_u64().unwrap()).sum::<u64>();
+    assert_eq!((runs.len(), sum("accepted"), sum("passed")), (2, 10_000, 10_000), "{runs:?}");
+}
+
+#[test]
+fn a_replay_whose_console_is_killed_at_half_is_seen_through_by_another() {
+    let broken = Broken::with_dead("killed", &tasks("t", 1000));
+    broken.repair();
+    let mut ann = broken.start("ann", &[&ALL[..], &["--yes", "--rate", "300"]].concat());
+    broken.calls.wait_for_tasks(400, LONG);
+    ann.sigkill();
+    ann.wait(Duration::from_secs(10));
+    let before = broken.calls.tasks();
+    assert!(before < 900, "it was killed too late to tell anything: {before}");
+    let run = broken.only_run("bob");
+    assert_eq!((&run["accepted"], &run["status"]), (&json!(1000), &json!("running")));
+    let end = broken.json("bob", 0, &["dlq", "replay", "--resume", run["run"].as_str().unwrap()]);
+    assert_eq!((&end["end"], &end["run"]["passed"]), (&json!("finished"), &json!(1000)));
+    broken.jobs.wait_settled(LONG);
+    assert_eq!((broken.calls.tasks(), broken.calls.other_than(1)), (1000, vec![]));
+    // Once more changes nothing.
+    let again = broken.json("bob", 0, &["dlq", "replay", "--resume", run["run"].as_str().unwrap()]);
+    assert_eq!((&again["end"], &again["progress"]["published"]), (&json!("finished"), &json!(0)));
+    assert_eq!(broken.states(), json!({ "resolved": 1000 }));
+}
+
+#[test]
+fn a_dry_run_is_the_default_and_changes_nothing() {
+    let broken = Broken::with_dead("dry", &tasks("t", 5));
+    let dry = broken.json("ann", 0, &ALL[..5]);
+    assert_eq!((&dry["selected"], &dry["fit"], &dry["keys_done"]), (&json!(5), &json!(5), &json!(0)));
+    let class = &dry["classes"][0];
+    assert_eq!(class["topic"], broken.jobs.job_topic());
+    assert_eq!((&class["decodable"], &class["fit_today"], &class["gone"]), (&json!(5), &json!(5), &json!(0)));
+    let (exit, stdout, _) = broken.run("ann", &["dlq", "replay", "--class", "task"]);
+    assert!(exit == Exit(0) && stdout.contains("nothing was done: add --yes"), "{stdout}");
+    assert_eq!(broken.run("ann", &["dlq", "history"]).1, "");
+    assert_eq!(broken.states(), json!({ "open": 5 }));
+    let (exit, _, stderr) = broken.run("ann", &["dlq", "replay", "--yes"]);
+    assert!(exit == Exit(2) && stderr.contains("--all"), "{stderr}");
+    let (exit, _, _) = broken.run("ann", &["dlq", "replay", "--class", "other", "--yes"]);
+    assert_eq!(exit, Exit(3));
+}
+
+#[test]
+fn an_item_that_is_done_runs_again_only_by_force_and_with_a_reason() {
+    let broken = Broken::with_dead("forced", &[Task::new("one")]);
+    broken.repair();
+    let replay = |more: &[&str]| broken.run("ann", &[&ALL[..], &["--yes"], more].concat());
+    assert_eq!(replay(&[]).0, Exit(0));
+    assert_eq!(replay(&[]).0, Exit(3), "it is done");
+    let (exit, _, stderr) = replay(&["--force-done"]);
+    assert!(exit == Exit(2) && stderr.contains("reason"), "{stderr}");
+    assert_eq!(replay(&["--force-done", "--reason", "the bank lost it"]).0, Exit(0));
+    assert_eq!(broken.calls.other_than(2), [], "the repaired endpoint saw it twice");
+    let history = broken.run("ann", &["dlq", "history"]).1;
+    assert!(history.contains("forced replay") && history.contains("the bank lost it"), "{history}");
+}
+
+#[test]
+fn an_event_that_ingest_refused_is_corrected_and_replayed_and_its_original_stays() {
+    let mut broken = Broken::new("edited");
+    broken.jobs.start();
+    broken.repair();
+    broken.jobs.publish(&[Task::new("").lane("lane")]);
+    let dead = broken.jobs.pipeline.wait_for_dead(1, LONG);
+    let folder = tempfile::tempdir().unwrap();
+    let (corrected, wrong) = (folder.path().join("corrected.json"), folder.path().join("wrong.json"));
+    std::fs::write(&corrected, r#"{"id": "corrected", "lane": "lane", "script": ""}"#).unwrap();
+    std::fs::write(&wrong, r#"{"id": 7}"#).unwrap();
+    let place = format!("{}/{}", dead[0].partition, dead[0].offset);
+    let edit = |file: &std::path::Path, more: &[&str]| {
+        let file = file.display().to_string();
+        let arguments = ["dlq", "replay", &place, "--edit", &file, "--reason", "typo", "--timeout", "30s"];
+        broken.run("ann", &[&arguments[..], more].concat())
+    };
+    let (exit, _, stderr) = edit(&wrong, &["--yes"]);
+    assert!(exit == Exit(2) && stderr.contains("does not fit"), "{stderr}");
+    let (exit, stdout, _) = edit(&corrected, &[]);
+    assert!(exit == Exit(0) && stdout.contains("\"before\""), "{stdout}");
+    let (exit, stdout, stderr) = edit(&corrected, &["--yes"]);
+    assert_eq!(exit, Exit(0), "{stdout}\n{stderr}");
+    broken.calls.wait_for_tasks(1, LONG);
+    broken.calls.assert_has(&[Task::new("corrected")]);
+    let shown = broken.json("bob", 0, &["dlq", "show", &place]);
+    assert_eq!((&shown["state"], &shown["event"]["id"]), (&json!("resolved"), &json!("")), "{shown}");
+}
