@@ -26,6 +26,9 @@ const SLICE_TIME: f64 = 0.1;
 /// How long acknowledgements of a slice may take.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 
+/// Where a letter stands, and how large its value is.
+type Standing = ((i32, i64), u64);
+
 /// A replay that is to be published now.
 struct Due {
     number: usize,
@@ -89,7 +92,7 @@ impl Runner<'_> {
     }
 
     /// The latest letter of an item, and its size; none where all are gone.
-    fn letter(&self, place: Place) -> Result<Option<((i32, i64), u64)>, OperatorError> {
+    fn letter(&self, place: Place) -> Result<Option<Standing>, OperatorError> {
         let found = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items
