@@ -1,17 +1,23 @@
 //! The binary `tidegate`: one thin file a subcommand, each calling a crate below.
 
+mod completions;
 mod config;
+mod console;
+mod demo;
+mod dev;
 mod dlq;
+mod health;
+mod init;
 mod job;
 mod produce;
 mod services;
 mod topics;
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
+use tidegate_bootstrap::init::InitError;
 use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
@@ -34,10 +40,13 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  tidegate dev                                   see it work, with nothing installed
+  tidegate init                                  write a first tidegate.toml
   tidegate topics apply                          create the pipeline's topics
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
   tidegate retry                                 hand waiting jobs on when they are due
+  tidegate console                               the same as a web page, at http://127.0.0.1:9680
   tidegate dlq groups                            what could not be done, and why
   tidegate dlq replay --group FINGERPRINT        what running it again would do
 
@@ -48,6 +57,12 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 #[expect(clippy::large_enum_variant, reason = "there is one for each process")]
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Try it: the whole pipeline in one process, with an embedded broker and registry
+    Dev(dev::Dev),
+    #[command(hide = true)]
+    DevWorker(dev::DevWorker),
+    /// Write a first configuration, from flags or by asking
+    Init(init::Init),
     /// Read source topics, and turn each event into jobs
     Ingest,
     /// Run the jobs of one or more tiers
@@ -65,36 +80,54 @@ enum Command {
     /// Find one job
     #[command(subcommand)]
     Job(job::Job),
+    /// The inbox as a web page, with an API
+    Console(console::Console),
     /// Check and show the configuration
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Ask a running service whether it is well
+    Health(health::Health),
+    /// Play the parts of a demo that are not tidegate's: publishers and an endpoint
+    #[command(subcommand)]
+    Demo(demo::Demo),
+    /// Print a script that completes command lines
+    Completions(completions::Completions),
+    /// Print or write manual pages
+    Man(completions::Man),
 }
 
 /// How a command ends when it does not fail.
 type Answer = anyhow::Result<Code>;
 
-fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match run(cli) {
-        Ok(code) => code.into(),
-        Err(error) => {
-            print_error(&message(&error));
-            code_of(&error).into()
-        }
-    }
+fn main() -> ! {
+    let code = run(Cli::parse()).unwrap_or_else(|error| {
+        print_error(&message(&error));
+        code_of(&error)
+    });
+    tidegate_kafka::end_process(code as u8)
 }
 
 fn run(cli: Cli) -> Answer {
-    let config = Config::load(cli.config.as_deref(), process_environment())?;
+    let file = cli.config;
+    let load = || Config::load(file.as_deref(), process_environment());
     match cli.command {
-        Command::Ingest => services::ingest(config),
-        Command::Worker(args) => services::worker(config, &args),
-        Command::Retry => services::retry(config),
-        Command::Topics(command) => topics::run(&config, &command),
-        Command::Produce(args) => produce::run(&config, &args),
-        Command::Dlq(command) => dlq::run(config, &command),
-        Command::Job(command) => job::run(config, &command),
-        Command::Config(command) => config::run(&config, &command),
+        // They make a configuration of their own, or read the file in their own way.
+        Command::Dev(args) => dev::run(file, &args),
+        Command::DevWorker(args) => dev::work(args),
+        Command::Init(args) => init::run(file.as_deref(), args),
+        Command::Ingest => services::ingest(load()?),
+        Command::Worker(args) => services::worker(load()?, &args),
+        Command::Retry => services::retry(load()?),
+        Command::Topics(command) => topics::run(&load()?, &command),
+        Command::Produce(args) => produce::run(&load()?, &args),
+        Command::Dlq(command) => dlq::run(load()?, &command),
+        Command::Job(command) => job::run(load()?, &command),
+        Command::Console(args) => console::run(load()?, &args),
+        Command::Config(command) => config::run(&load()?, &command),
+        Command::Health(args) => health::run(load, &args),
+        Command::Demo(command) => demo::run(load, &command),
+        Command::Completions(args) => completions::completions(Cli::command(), &args),
+        Command::Man(args) => completions::man(Cli::command(), &args),
     }
 }
 
@@ -113,14 +146,23 @@ fn code_of(error: &anyhow::Error) -> Code {
     if let Some(error) = error.downcast_ref::<tidegate_service::ServiceError>() {
         return error.exit_code();
     }
+    if let Some(error) = error.downcast_ref::<InitError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_demo::DemoError>() {
+        return error.exit_code();
+    }
     if let Some(error) = error.downcast_ref::<tidegate_operator::OperatorError>() {
         return error.exit_code();
     }
-    let connect = match error.downcast_ref::<TopicError>() {
-        Some(TopicError::Connect(error)) => Some(error),
-        _ => error.downcast_ref::<ConnectError>(),
-    };
-    let misconfigured = connect.is_some_and(ConnectError::is_misconfiguration);
+    if let Some(error) = error.downcast_ref::<tidegate_console::ConsoleError>() {
+        return error.exit_code();
+    }
+    if let Some(error) = error.downcast_ref::<tidegate_dev::DevError>() {
+        return error.exit_code();
+    }
+    let misconfigured = error.downcast_ref().is_some_and(TopicError::is_misconfiguration)
+        || error.downcast_ref().is_some_and(ConnectError::is_misconfiguration);
     if misconfigured || error.is::<ConfigError>() { Code::Usage } else { Code::Failed }
 }
 
@@ -146,6 +188,6 @@ fn print(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();
     if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+        tidegate_kafka::end_process(0);
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -14,9 +13,8 @@ use tidegate_codec::{CompiledSchema, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
-use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
-use tidegate_pipeline::{Inbox, Wake};
+use tidegate_service::deliveries::{Deliveries, Undelivered};
 use tidegate_service::{ServiceError, wiring};
 
 use crate::{Answer, block_on, print};
@@ -125,9 +123,13 @@ fn publish_lines(
             value: Some(&value),
             headers: &[],
         };
-        deliveries.publish(publisher, &record, number)?;
+        deliveries.publish(publisher, &record, number).map_err(undelivered)?;
     }
-    deliveries.finish()
+    deliveries.finish().map_err(undelivered)
+}
+
+fn undelivered(Undelivered { number, reason }: Undelivered) -> anyhow::Error {
+    anyhow::Error::new(reason).context(format!("line {number} was not published"))
 }
 
 fn key_of(event: &Value, field: &str) -> anyhow::Result<String> {
@@ -135,60 +137,5 @@ fn key_of(event: &Value, field: &str) -> anyhow::Result<String> {
         Value::Null => bail!("the key field `{field}` is missing or null"),
         Value::String(text) => Ok(text.clone()),
         other => Ok(other.to_string()),
-    }
-}
-
-/// What is published and not acknowledged.
-struct Deliveries {
-    inbox: Arc<Inbox<Delivery>>,
-    on_their_way: u64,
-    acknowledged: u64,
-}
-
-impl Default for Deliveries {
-    fn default() -> Self {
-        Self { inbox: Inbox::new(Wake::default()), on_their_way: 0, acknowledged: 0 }
-    }
-}
-
-impl Deliveries {
-    fn publish(
-        &mut self,
-        publisher: &Publisher,
-        record: &OutboundRecord<'_>,
-        line: u64,
-    ) -> anyhow::Result<()> {
-        loop {
-            match publisher.publish(record, Ticket(line), &self.inbox) {
-                Ok(()) => {
-                    self.on_their_way += 1;
-                    return self.take();
-                }
-                Err(PublishError::Full) => {
-                    self.take()?;
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                Err(error) => return Err(error).with_context(|| format!("line {line}")),
-            }
-        }
-    }
-
-    fn take(&mut self) -> anyhow::Result<()> {
-        let mut answers = Vec::new();
-        self.inbox.take(&mut answers);
-        for (Ticket(line), answer) in answers {
-            self.on_their_way -= 1;
-            answer.with_context(|| format!("line {line} was not published"))?;
-            self.acknowledged += 1;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> anyhow::Result<u64> {
-        while self.on_their_way > 0 {
-            self.take()?;
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(self.acknowledged)
     }
 }

@@ -1,7 +1,6 @@
 //! `tidegate ingest`, `worker` and `retry`.
 
 use clap::Args;
-use tidegate_bootstrap::config::TierName;
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_service::{Process, ServiceError, process};
 
@@ -23,11 +22,7 @@ pub(crate) fn retry(config: Config) -> Answer {
 }
 
 pub(crate) fn worker(config: Config, args: &WorkerArgs) -> Answer {
-    let parse = |tier: &String| {
-        tier.parse::<TierName>()
-            .map_err(|error| ServiceError::Configuration(format!("--tier {tier}: {error}")))
-    };
-    let tiers = args.tiers.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let tiers = tidegate_worker::tiers(&config, &args.tiers)?;
     serve(config, async |process| tidegate_worker::run(process, &tiers, &Default::default()).await)
 }
 

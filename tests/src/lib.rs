@@ -3,7 +3,8 @@
 //! Reading order: [`servers`] (a Kafka cluster and a schema registry as child processes), [`kafka_io`] (produce, read back,
 //! wait), [`process`] (the `tidegate` binary, to be killed), [`endpoint`] (the HTTP handler that tests script). Beneath them:
 //! [`guard`] (no child outlives the test), [`wait`] (conditions with a deadline, no blind sleeps) and [`background`] (a
-//! runtime of its own, so that everything here can be called from plain and from async tests).
+//! runtime of its own, so that everything here can be called from plain and from async tests). Apart from these: [`documents`]
+//! (README and docs, with their code blocks) and [`walk`] (does what a page says).
 //!
 //! Everything blocks and panics with what it saw: a test wants a failure at the line that asked. In an async test use
 //! `#[tokio::test(flavor = "multi_thread")]`, or the calls here hold up what the test itself has spawned.
@@ -13,8 +14,11 @@
 
 pub mod background;
 pub mod bench;
+pub mod browser;
+pub mod compose;
 pub mod dead_letters;
 pub mod demo;
+pub mod documents;
 pub mod endpoint;
 pub mod events;
 pub mod guard;
@@ -26,5 +30,6 @@ pub mod ports;
 pub mod process;
 pub mod servers;
 pub mod wait;
+pub mod walk;
 
 pub use kafka_io::unique;

@@ -90,6 +90,11 @@ impl Pipeline {
         self.config = self.config.replace(from, to);
     }
 
+    /// Replaces the whole configuration.
+    pub fn replace_config(&mut self, config: &str) {
+        config.clone_into(&mut self.config);
+    }
+
     /// The configuration.
     pub fn config(&self) -> &str {
         &self.config
@@ -147,6 +152,16 @@ impl Pipeline {
     /// The state folder of a service: a worker's tier has its own in it.
     pub fn state_dir(&self, name: &str) -> PathBuf {
         self.state.path().join(name)
+    }
+
+    /// Where a service shows its metrics and health: `http://127.0.0.1:9600`.
+    pub fn url(&mut self, name: &str) -> String {
+        self.service(name).url.clone()
+    }
+
+    /// Where a service has its metrics and health, as `127.0.0.1:PORT`.
+    pub fn address(&mut self, name: &str) -> String {
+        self.service(name).url.trim_start_matches("http://").to_owned()
     }
 
     /// What a service answers to a GET of this path: `get("worker", "/metrics")`; status 0: nothing.

@@ -133,6 +133,11 @@ impl Process {
         self.child.signal(Signal::Term);
     }
 
+    /// What Ctrl-C sends.
+    pub fn sigint(&mut self) {
+        self.child.signal(Signal::Interrupt);
+    }
+
     /// Kills it at whatever instruction it has reached, and waits for its end.
     pub fn sigkill(&mut self) {
         self.child.kill();

@@ -58,6 +58,27 @@ fn java_options(server: &str, heap: &str) -> Vec<String> {
     options
 }
 
+/// Writes scripts by the names of Kafka's tools into the folder, each running the tool of the downloaded Kafka.
+///
+/// # Panics
+/// When a file can't be written.
+pub fn kafka_tools(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let options = java_options("kafka", "256m").join(" ");
+    for (name, class) in [
+        ("kafka-acls.sh", "org.apache.kafka.tools.AclCommand"),
+        ("kafka-consumer-groups.sh", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+    ] {
+        let script = format!(
+            "#!/bin/sh\nexec java {options} -cp '{}/kafka/*' {class} \"$@\"\n",
+            downloads().display()
+        );
+        let path = folder.join(name);
+        std::fs::write(&path, script).expect("a script can be written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a script can be run");
+    }
+}
+
 /// A directory for one server's data and logs, deleted on drop, or by the guards when statics are never dropped.
 #[derive(Debug)]
 struct Scratch {

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 
 mod compile;
+mod foresee;
 mod router;
 mod schemas;
 
@@ -37,11 +38,12 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     }
     let names = wiring::names(config);
     let registry = wiring::registry(config)?;
-    let subjects: Vec<String> = config.sources.keys().map(|topic| format!("{topic}-value")).collect();
+    let subjects: Vec<String> = config.sources.keys().map(|topic| foresee::subject(topic.as_str())).collect();
     let warmed = registry.warm(&subjects).await;
     info!(warmed, of = subjects.len(), "schemas known at start");
+    foresee::fields(config, &registry).await?;
     let routes = Arc::new(Routes::compile(config)?);
-    let publisher = Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
+    let publisher = Arc::new(Publisher::in_order(&process.kafka, process.fatal.clone())?);
     let mut topics: Vec<String> = config.sources.keys().map(|topic| topic.as_str().to_owned()).collect();
     topics.push(names.reingest().as_str().to_owned());
     let member = Member {

@@ -44,4 +44,4 @@ mod trace;
 pub use handler::{Handler, JobError};
 pub use job::Job;
 pub use main_of::{Options, Worker};
-pub use run::run;
+pub use run::{run, tiers};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
-use tidegate_bootstrap::config::{TierName, process_environment};
+use tidegate_bootstrap::config::process_environment;
 use tidegate_bootstrap::{Config, ExitCode as Code};
 use tidegate_pipeline::ports::Handler as HandlerPort;
 use tidegate_service::process;
@@ -65,17 +65,19 @@ impl Worker {
         self
     }
 
-    /// The whole main function: reads the command line and the configuration, works until SIGTERM, and tells errors on stderr.
+    /// The whole main function: reads the command line and the configuration, works until SIGTERM, and tells errors on stderr. It
+    /// ends the process and does not return.
     #[expect(clippy::print_stderr, reason = "the last words of a process, also when logging could not start")]
     pub fn main(self) -> ExitCode {
         let options = Options::parse();
-        match self.run(&options) {
-            Ok(()) => Code::Ok.into(),
+        let code = match self.run(&options) {
+            Ok(()) => Code::Ok,
             Err((code, message)) => {
                 eprintln!("error: {message}");
-                code.into()
+                code
             }
-        }
+        };
+        tidegate_kafka::end_process(code as u8)
     }
 
     /// Works until SIGTERM; errors come with the exit code that they mean.
@@ -83,9 +85,7 @@ impl Worker {
         let usage = |message: String| (Code::Usage, message);
         let config = Config::load(options.config.as_deref(), process_environment())
             .map_err(|e| usage(e.to_string()))?;
-        let tiers = options.tiers.iter().map(|tier| tier.parse::<TierName>());
-        let tiers =
-            tiers.collect::<Result<Vec<_>, _>>().map_err(|error| usage(format!("--tier: {error}")))?;
+        let tiers = crate::tiers(&config, &options.tiers).map_err(|e| usage(e.to_string()))?;
         process::serve(config, async |process| crate::run(process, &tiers, &self.registered).await)
             .map_err(|error| (error.exit_code(), error.to_string()))
     }

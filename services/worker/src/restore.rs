@@ -31,16 +31,14 @@ pub(crate) struct Restorer {
     marks: Arc<Marks>,
     runtime: Handle,
     turns: Arc<Semaphore>,
-    /// The id of the changelog that copies are of; a partition that is not there has one of the first.
-    first_log: String,
+    /// The ids of changelogs whose name another one had before: copies are of these by now, where they were made anew.
     later_logs: Arc<Mutex<BTreeMap<TopicPartition, String>>>,
 }
 
 impl Restorer {
-    /// Of the changelog with this id: another one may have its name by and by, and to that a copy's position says nothing.
-    pub(crate) fn new(reader: LogReader, marks: Arc<Marks>, log_id: String, runtime: Handle) -> Self {
+    pub(crate) fn new(reader: LogReader, marks: Arc<Marks>, runtime: Handle) -> Self {
         let (turns, later_logs) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
-        Self { reader, marks, runtime, turns, first_log: log_id, later_logs }
+        Self { reader, marks, runtime, turns, later_logs }
     }
 
     fn restore(&self, request: &CatchUp) -> Result<Option<Opener>, MarkStoreError> {
@@ -63,15 +61,18 @@ impl Restorer {
             .read(&request.log, from, request.until, &mut |records| run.take(records))
             .map_err(unreadable)?;
         let opener = run.finish()?;
-        if id != self.first_log {
+        if !self.has_copy_of(&request.partition, &id) {
             self.later_logs.lock().insert(request.partition.clone(), id);
         }
         Ok(opener)
     }
 
-    /// Whether the partition's copy is one of the changelog with this id.
+    /// Whether the partition's copy is one of the changelog with this id: to another one its position says nothing.
     fn has_copy_of(&self, partition: &TopicPartition, id: &str) -> bool {
-        self.later_logs.lock().get(partition).unwrap_or(&self.first_log) == id
+        match self.later_logs.lock().get(partition) {
+            Some(later) => later == id,
+            None => self.marks.changelog_of(&partition.topic) == Some(id),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Running tiers: classes, handlers, marks and groups put together.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tidegate_domain::flood::FloodLimits;
 use tidegate_kafka::consumer::{Start, Subscription};
 use tidegate_kafka::log_reader::LogReader;
 use tidegate_kafka::topics::Cluster;
-use tidegate_kafka::{KafkaSettings, Publisher, SystemClock};
+use tidegate_kafka::{Fatal, KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{
@@ -41,9 +42,6 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
         registry: config.registry.as_ref().map(|_| wiring::registry(config)).transpose()?,
         limits: wiring::limits(config),
     });
-    for name in tiers {
-        config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-    }
     let served: Vec<&Configured> =
         config.classes.values().filter(|class| tiers.contains(&class.tier)).collect();
     let handlers = handlers(&served, registered, &events)?;
@@ -51,13 +49,14 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let (solitude, cut_off, opener) = (Solitude::default(), CutOff::default(), OpenerId(rand::random()));
-    let (mut running, mut copies) = (Vec::new(), Vec::new());
+    let (mut running, mut left) = (Vec::new(), Vec::new());
     let (at_work, mut ended) = mpsc::channel(1);
     for name in tiers {
         let tier = config.tier(name).ok_or_else(|| unknown_tier(config, name))?;
-        let Some(copy) = open_marks(process, name, tier).await? else { return Ok(()) };
-        copies.push(copy.marks.clone());
-        let changelog = changelog(process, name, tier, copy, opener)?;
+        let Some(marks) = open_marks(process, name, tier).await? else { return Ok(()) };
+        let changelogs = Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?);
+        left.push((changelogs.clone(), marks.clone()));
+        let changelog = changelog(process, name, tier, (changelogs, marks, opener))?;
         let parts = Parts {
             publisher: publisher.clone(),
             handlers: handlers.clone(),
@@ -66,6 +65,7 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
             cut_off: cut_off.clone(),
             changelog,
             runtime: tokio::runtime::Handle::current(),
+            fatal: process.fatal.clone(),
             at_work: at_work.clone(),
         };
         let tier = run_tier(process, name, tier, parts);
@@ -83,15 +83,24 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     if none_left.is_err() {
         warn!("a changelog's thread still waits for its disk at the end of the process");
     }
-    keep(copies).await;
+    keep(left).await;
     results.into_iter().collect()
 }
 
-/// Writes the copies of marks to their files. The threads that share them may outlive the main function, and what is in memory only
-/// ends with the process: the next one would have to read all of it from the changelog.
-async fn keep(copies: Vec<Arc<Marks>>) {
+/// How long a changelog may take at the end to acknowledge what it was handed last: that partitions were let go of at the drain deadline,
+/// where a silent end would pass for a death, and what their next owners must be told.
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Lets the changelogs have the last words, and writes the copies of marks to their files. The threads that share them may outlive the
+/// main function, and what is in memory only ends with the process: the next one would have to read all of it from the changelog.
+async fn keep(left: Vec<(Arc<Publisher>, Arc<Marks>)>) {
     let flush = move || {
-        for marks in copies {
+        for (changelogs, marks) in left {
+            if !changelogs.flush(LAST_WORDS_WITHIN) {
+                warn!(
+                    "the changelog may not know that partitions were let go of: their next owner may take this process for dead"
+                );
+            }
             if let Err(error) = marks.flush() {
                 warn!(%error, "the copy of marks is not kept whole; what it misses is read from the changelog at the next start");
             }
@@ -100,6 +109,16 @@ async fn keep(copies: Vec<Arc<Marks>>) {
     if let Err(error) = tokio::task::spawn_blocking(flush).await {
         warn!(%error, "the copy of marks may not be kept whole");
     }
+}
+
+/// The names of tiers on a command line.
+pub fn tiers(config: &Config, names: &[String]) -> Result<Vec<TierName>, ServiceError> {
+    let parse = |name: &String| {
+        let tier: TierName =
+            name.parse().map_err(|error| ServiceError::Configuration(format!("--tier {name}: {error}")))?;
+        config.tier(&tier).map(|_| tier.clone()).ok_or_else(|| unknown_tier(config, &tier))
+    };
+    names.iter().map(parse).collect()
 }
 
 fn unknown_tier(config: &Config, name: &TierName) -> ServiceError {
@@ -119,6 +138,7 @@ struct Parts {
     cut_off: CutOff,
     changelog: (ChangelogPorts, ChangelogSettings),
     runtime: tokio::runtime::Handle,
+    fatal: Fatal,
     /// Held by each thread of a changelog for as long as it lives.
     at_work: mpsc::Sender<()>,
 }
@@ -131,19 +151,9 @@ impl Parts {
     fn ports(&self, name: &str) -> Ports {
         let (ports, settings) = self.changelog.clone();
         let (changelog, task) = Changelog::new(ports, settings);
-        let at_work = self.at_work.clone();
-        let thread = std::thread::Builder::new().name(format!("{name} marks"));
-        // With timers of its own: those of the process end before a thread that its disk holds up.
-        let timers = tokio::runtime::Builder::new_current_thread().enable_time().build();
-        let started = timers.and_then(|timers| {
-            thread.spawn(move || {
-                timers.block_on(task);
-                drop(at_work);
-            })
-        });
-        if let Err(error) = started {
-            // Its partitions are never ready, which is told.
-            tracing::error!(%error, "a thread for the changelog can't be started");
+        let (at_work, fatal) = (self.at_work.clone(), self.fatal.clone());
+        if let Err(error) = work_on(task, format!("{name} marks"), at_work, fatal) {
+            self.fatal.report(&format!("a thread for the changelog can't be started: {error}"));
         }
         Ports {
             publisher: self.publisher.clone(),
@@ -153,6 +163,25 @@ impl Parts {
             runtime: self.runtime.clone(),
         }
     }
+}
+
+/// Runs a changelog's task on a thread of its own. Without it nothing settles any more and nothing would tell, so its panic ends the
+/// process, as that of a shard does.
+fn work_on(
+    task: impl Future<Output = ()> + Send + 'static,
+    name: String,
+    at_work: mpsc::Sender<()>,
+    fatal: Fatal,
+) -> std::io::Result<()> {
+    // With timers of its own: those of the process end before a thread that its disk holds up.
+    let timers = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    std::thread::Builder::new().name(name.clone()).spawn(move || {
+        if catch_unwind(AssertUnwindSafe(|| timers.block_on(task))).is_err() {
+            fatal.report(&format!("{name} panicked: that is a bug in tidegate"));
+        }
+        drop(at_work);
+    })?;
+    Ok(())
 }
 
 /// How many marks fit into a record of the changelog for certain. More than some thousand together save nothing.
@@ -167,17 +196,12 @@ fn changelog(
     process: &Process,
     name: &TierName,
     tier: &Tier,
-    Copy { marks, log_id }: Copy,
-    opener: OpenerId,
+    (changelogs, marks, opener): (Arc<Publisher>, Arc<Marks>, OpenerId),
 ) -> Result<(ChangelogPorts, ChangelogSettings), ServiceError> {
     let names = wiring::names(&process.config);
     let reader = LogReader::new(&process.kafka)?;
-    let restorer = Restorer::new(reader, marks.clone(), log_id, tokio::runtime::Handle::current());
-    let ports = ChangelogPorts {
-        publisher: Arc::new(Publisher::for_changelog(&process.kafka, process.fatal.clone())?),
-        table: marks,
-        reader: Arc::new(restorer),
-    };
+    let restorer = Restorer::new(reader, marks.clone(), tokio::runtime::Handle::current());
+    let ports = ChangelogPorts { publisher: changelogs, table: marks, reader: Arc::new(restorer) };
     let settings = ChangelogSettings {
         opener,
         window: u32::try_from(tier.window_records.get()).unwrap_or(u32::MAX),
@@ -285,15 +309,12 @@ fn handlers(
     served.iter().map(handler).collect()
 }
 
-/// The marks of one tier on this machine.
-struct Copy {
-    marks: Arc<Marks>,
-    /// The id of the changelog that they are a copy of.
-    log_id: String,
-}
-
-/// The marks of one tier; none when a stop is asked for before the cluster has said whose they are.
-async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<Option<Copy>, ServiceError> {
+/// The marks of one tier on this machine; none when a stop is asked for before the cluster has said whose they are.
+async fn open_marks(
+    process: &Process,
+    name: &TierName,
+    tier: &Tier,
+) -> Result<Option<Arc<Marks>>, ServiceError> {
     let config = &process.config;
     let (kafka, names) = (process.kafka.clone(), wiring::names(config));
     let topics = (names.jobs(name.as_str()), names.marks(name.as_str()));
@@ -304,8 +325,6 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<O
         () = process.shutdown.requested() => return Ok(None),
         asked = asked => asked.map_err(|error| ServiceError::Fatal(error.to_string()))??,
     };
-    let identity = provenance.topics.values().next();
-    let log_id = identity.and_then(|identity| identity.changelog.clone()).unwrap_or_default();
     let settings = Settings {
         dir: config.state.dir.join(name.as_str()),
         retention: config.state.retention,
@@ -317,7 +336,7 @@ async fn open_marks(process: &Process, name: &TierName, tier: &Tier) -> Result<O
         .await
         .map_err(|error| ServiceError::Fatal(error.to_string()))?;
     let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-    Ok(Some(Copy { marks: Arc::new(marks), log_id }))
+    Ok(Some(Arc::new(marks)))
 }
 
 /// What the marks of a job topic belong to. Blocks.
@@ -337,4 +356,17 @@ fn provenance(
     };
     let identity = TopicIdentity { id: id_of(&jobs)?, partitions, changelog: Some(id_of(&marks)?) };
     Ok(Provenance { cluster_id: cluster.cluster_id()?, topics: [(jobs, identity)].into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_changelog_that_panics_ends_its_process() {
+        let (fatal, (at_work, mut ended)) = (Fatal::default(), mpsc::channel(1));
+        work_on(async { panic!("scripted") }, "bulk marks".to_owned(), at_work, fatal.clone()).unwrap();
+        assert_eq!(fatal.reported().await, "bulk marks panicked: that is a bug in tidegate");
+        assert_eq!(ended.recv().await, None, "and is not waited for");
+    }
 }

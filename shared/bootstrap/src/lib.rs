@@ -1,12 +1,14 @@
 //! What every tidegate process needs before and around its work: configuration, logs, metrics, health, shutdown.
 //!
 //! Reading order: [`config`], then [`telemetry`], [`observe`] and [`shutdown`] in the order a process starts them.
-//! Nothing here knows Kafka.
+//! [`init`] writes a first configuration, [`probe`] asks a running process how it is. Nothing here knows Kafka.
 
 pub mod config;
 mod exit_code;
 pub mod health;
+pub mod init;
 pub mod observe;
+pub mod probe;
 pub mod shutdown;
 pub mod telemetry;
 

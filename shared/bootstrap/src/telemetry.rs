@@ -1,6 +1,7 @@
 //! Logs to stderr, and metrics for Prometheus.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -36,6 +37,19 @@ pub fn init_logs(observe: &Observe) -> Result<(), TelemetryError> {
     let colours =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr);
+    match observe.log_format {
+        LogFormat::Text => lines.finish().try_init()?,
+        LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
+    }
+    Ok(())
+}
+
+/// Sends all log lines of the process to a file, filtered and formatted as configured: where a screen is not to be written to. Once
+/// per process.
+pub fn init_logs_to(file: std::fs::File, observe: &Observe) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::new(observe.log.as_str());
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(Arc::new(file));
     match observe.log_format {
         LogFormat::Text => lines.finish().try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,

@@ -9,9 +9,10 @@
 //! Reading order: [`wire`] takes the frame apart; `plan` is a schema as an arena of nodes; `cursor` reads
 //! primitives; `walk` checks a datum and picks fields; `json`, `encode` and `typed` are its other readers and
 //! the writer; [`ContainerWriter`] puts data into files; [`SchemaRegistry`] fetches schemas; [`classify`] says what an error means
-//! for the event.
+//! for the event; [`compatibility`] says whether one schema reads what another has written.
 
 pub mod classify;
+pub mod compatibility;
 mod container;
 mod cursor;
 mod decimal;
@@ -20,6 +21,7 @@ mod error;
 mod field;
 mod json;
 mod locate;
+mod outline;
 mod plan;
 mod registry;
 mod schema;
@@ -34,6 +36,7 @@ pub use container::ContainerWriter;
 pub use encode::EncodeError;
 pub use error::{DecodeError, Limits, Mismatch, SchemaError};
 pub use field::{FieldPathError, FieldPaths, FieldValue, recycle};
+pub use outline::OutlinedField;
 pub use plan::TimeUnit;
 pub use registry::{RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry};
 pub use schema::{CompiledSchema, Decoded};

@@ -175,6 +175,11 @@ impl SchemaRegistry {
         Ok(self.inner.learn(schema))
     }
 
+    /// The names of all subjects.
+    pub async fn subjects(&self) -> Result<Vec<String>, RegistryError> {
+        get_all_subjects(&self.inner.client).await.map_err(|error| Answer::of(&error).into_error())
+    }
+
     /// Registers a schema under the subject, or finds it there; returns its id.
     pub async fn register(&self, subject: &str, schema_json: &str) -> Result<u32, RegistryError> {
         let schema = SuppliedSchema::new(None, SchemaType::Avro, schema_json.to_owned());

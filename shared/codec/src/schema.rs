@@ -13,6 +13,7 @@ use crate::error::{DecodeError, Limits, SchemaError};
 use crate::field::{FieldPaths, FieldValue};
 use crate::json;
 use crate::locate;
+use crate::outline::{self, OutlinedField};
 use crate::plan::{Node, Plan};
 use crate::select::Selection;
 use crate::typed::ValueReader;
@@ -71,6 +72,11 @@ impl CompiledSchema {
             _ => &[],
         };
         fields.iter().map(|field| field.name.as_str())
+    }
+
+    /// Every field that a path can name, for people to choose from; none if the schema is no record.
+    pub fn outline(&self) -> Vec<OutlinedField> {
+        outline::outline(&self.plan)
     }
 
     /// Compiles field paths for this schema. Do it once per schema, not per record.
@@ -196,7 +202,7 @@ fn without_defaults(text: &str) -> Option<String> {
 }
 
 /// The parser's own checks of odd schemas panic here and there; a schema from outside must not end the process.
-fn contain_panics<T>(parse: impl FnOnce() -> Result<T, SchemaError>) -> Result<T, SchemaError> {
+pub(crate) fn contain_panics<T>(parse: impl FnOnce() -> Result<T, SchemaError>) -> Result<T, SchemaError> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(parse))
         .unwrap_or_else(|_| Err(SchemaError::Unparsable("the parser panicked on it".to_owned())))
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tidegate_domain::CommitPosition;
 use tidegate_pipeline::ports::{CommitError, OffsetCommitter};
 use tidegate_pipeline::shard::Control;
@@ -90,7 +90,8 @@ impl GroupMember {
             outage: watch::Sender::new(None),
             refused: Mutex::new(None),
         };
-        let config = settings.consumer(&subscription.group);
+        let group = subscription.group;
+        let config = settings.consumer(&group);
         let consumer: Arc<BaseConsumer<GroupContext>> = Arc::new(create(&config, context)?);
         // Set once, here: the callbacks need the consumer as a shared one.
         let _first = consumer.context().consumer.set(Arc::downgrade(&consumer));
@@ -103,7 +104,7 @@ impl GroupMember {
             std::thread::Builder::new()
                 .name("kafka-events".to_owned())
                 .spawn(move || {
-                    serve(&consumer, &leave, deadline, &fatal);
+                    serve(&consumer, &leave, deadline, &Told { group, fatal });
                     // Nobody listens when the member was dropped without leaving.
                     let _heard = tell.send(());
                 })
@@ -148,10 +149,16 @@ impl GroupMember {
     }
 }
 
-fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, fatal: &Fatal) {
+/// Who hears of what ends the member.
+struct Told {
+    group: String,
+    fatal: Fatal,
+}
+
+fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, told: &Told) {
     let mut outage: Option<Outage> = None;
     while !leave.load(Ordering::Acquire) {
-        poll(consumer, fatal);
+        poll(consumer, told);
         if consumer.context().outage.borrow().is_none() {
             outage = None;
         } else {
@@ -166,7 +173,7 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: 
             warn!("leaving takes too long; the group takes the partitions back when the session times out");
             return;
         }
-        poll(consumer, fatal);
+        poll(consumer, told);
     }
 }
 
@@ -218,7 +225,7 @@ fn owns_any(consumer: &BaseConsumer<GroupContext>) -> bool {
     !consumer.context().owners.lock().is_empty() || consumer.assignment().is_ok_and(|a| a.count() > 0)
 }
 
-fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
+fn poll(consumer: &BaseConsumer<GroupContext>, Told { group, fatal }: &Told) {
     match consumer.poll(LOOK) {
         None => {}
         Some(Ok(_)) => {
@@ -226,6 +233,10 @@ fn poll(consumer: &BaseConsumer<GroupContext>, fatal: &Fatal) {
         }
         Some(Err(KafkaError::MessageConsumptionFatal(code))) => {
             fatal.report(&format!("the consumer failed: {code}"))
+        }
+        // Nothing can be read without the group, and nothing but an administrator changes that.
+        Some(Err(error)) if error.rdkafka_error_code() == Some(Code::GroupAuthorizationFailed) => {
+            fatal.report(&format!("this user may not join the group `{group}`: grant it Read on that group"));
         }
         Some(Err(error)) if is_told_by_callback(&error) => {}
         Some(Err(error)) => warn!(%error, "the consumer reports an error"),

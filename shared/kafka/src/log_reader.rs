@@ -94,7 +94,10 @@ impl ClientContext for Context {
     }
 
     fn error(&self, error: KafkaError, reason: &str) {
-        log_client_error("log-reader", &error, reason);
+        // The client asks for its group although that is named for form's sake: no right on it is needed.
+        if error.rdkafka_error_code() != Some(Code::GroupAuthorizationFailed) {
+            log_client_error("log-reader", &error, reason);
+        }
     }
 }
 

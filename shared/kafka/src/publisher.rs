@@ -54,6 +54,7 @@ impl ProducerContext for Context {
     fn delivery(&self, result: &DeliveryResult<'_>, report: Box<Report>) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
         let result = match result {
+            Ok(record) if record.offset() < 0 => Err(PublishError::Unavailable(PLACELESS.to_owned())),
             Ok(record) => Ok(Acknowledged {
                 offset: Offset(record.offset()),
                 append_time: UnixMillis(record.timestamp().to_millis().unwrap_or(0)),
@@ -68,6 +69,15 @@ impl ProducerContext for Context {
         report.inbox.push((report.ticket, result));
     }
 }
+
+/// Told of a record that librdkafka calls delivered and that no broker has named a place for.
+///
+/// When a request fails and the one behind it, in flight at the same time, succeeds, librdkafka concludes that the first was written
+/// too, for a broker takes the records of a producer in sequence (`rd_kafka_dr_implicit_ack`). But a broker that knows nothing of the
+/// producer takes whatever comes first from it. So the first records of a producer in a partition can be called delivered and be
+/// nowhere: the chaos runs met it while a topic had too few replicas. Such a record has no offset. Published again it is there twice
+/// at most, which marks absorb.
+const PLACELESS: &str = "the broker named no place for the record: it may not be there";
 
 /// Publishes records; see [`RecordPublisher`].
 pub struct Publisher {
@@ -85,6 +95,12 @@ impl Publisher {
     /// A producer; it connects by itself, now or later.
     pub fn new(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
         Self::with_config(&settings.producer(), settings, fatal)
+    }
+
+    /// A producer that never lets a record overtake an earlier one of its partition, nor lets one expire while a later one may still
+    /// land: a record is on its way until the broker takes it or refuses it for good. Slower where brokers are far.
+    pub fn in_order(settings: &KafkaSettings, fatal: Fatal) -> Result<Self, ConnectError> {
+        Self::with_config(&settings.ordered_producer(), settings, fatal)
     }
 
     /// A producer whose records are packed already and do not wait for more of them: for changelogs. An append that fails is known

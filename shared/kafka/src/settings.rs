@@ -192,6 +192,14 @@ impl KafkaSettings {
         self.with_producer_properties(config)
     }
 
+    /// The same, and a record that can't be written holds up the later ones of its partition for as long as it takes: had it a time
+    /// limit, those behind it could land before it is published again. One request in flight, for the same reason.
+    pub(crate) fn ordered_producer(&self) -> ClientConfig {
+        let mut config = self.producer();
+        config.set("max.in.flight.requests.per.connection", "1").set("message.timeout.ms", "0");
+        config
+    }
+
     /// A producer of records that are packed already: each goes at once. Hashes do not compress. What waits for an append holds up a
     /// window of records, so a failed one is known as soon as a leader that died has been replaced for certain: a broker counts as
     /// dead after 9 s.

@@ -38,6 +38,10 @@ pub fn read_topic(
     let unreadable =
         |error: &dyn std::fmt::Display| TopicError::Unreadable(topic.to_owned(), error.to_string());
     let metadata = look::metadata(&consumer, &settings.bootstrap, Some(topic))?;
+    let refused = metadata.topics().first().and_then(|t| t.error()).map(RDKafkaErrorCode::from);
+    if refused == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+        return Err(TopicError::forbidden(topic, "see the partitions", "Describe"));
+    }
     let Some(found) = metadata.topics().first().filter(|t| t.error().is_none()) else {
         return Err(unreadable(&"there is no such topic; `tidegate topics apply` creates it"));
     };
@@ -51,11 +55,17 @@ pub fn read_topic(
     Ok(())
 }
 
+/// How long a partition may be without a leader that answers: a busy broker has many topics to make at once.
+const LEADER_WITHIN: Duration = Duration::from_secs(30);
+
 /// A leader that moves, or a topic that was made just now, is no error for a while.
 fn patiently<T>(mut ask: impl FnMut() -> KafkaResult<T>) -> KafkaResult<T> {
-    let deadline = Instant::now() + LOOK_TIMEOUT;
+    let deadline = Instant::now() + LEADER_WITHIN;
     loop {
         match ask() {
+            Err(error) if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) => {
+                return Err(error);
+            }
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
             answer => return answer,
         }
@@ -81,7 +91,12 @@ fn read_partition(
         let mut records = Vec::new();
         let (taken, failed) = queue.take(1000, &mut records);
         if let Some(failed) = failed {
-            return Err(unreadable(&failed.message));
+            return Err(match failed.code {
+                RDKafkaErrorCode::TopicAuthorizationFailed => {
+                    TopicError::forbidden(topic, "read the records", "Read")
+                }
+                _ => unreadable(&failed.message),
+            });
         }
         for record in records {
             if each(Found { partition: Partition(partition), record }).is_break() {
@@ -103,7 +118,7 @@ fn read_partition(
         } else {
             // The main queue must be served, and waiting there costs nothing.
             if let Some(Err(error)) = consumer.poll(Duration::from_millis(5))
-                && !is_of_a_connection(&error)
+                && !is_no_hindrance(&error)
             {
                 return Err(unreadable(&error));
             }
@@ -112,10 +127,13 @@ fn read_partition(
 }
 
 /// One broker of several that can't be reached; the client goes on trying, and the others may do. Without an answer it is an error
-/// after a while.
-fn is_of_a_connection(error: &KafkaError) -> bool {
-    use RDKafkaErrorCode::{AllBrokersDown, BrokerTransportFailure};
-    matches!(error.rdkafka_error_code(), Some(AllBrokersDown | BrokerTransportFailure))
+/// after a while. And the client asks for its group though it is named for form's sake: so no right on that is needed.
+fn is_no_hindrance(error: &KafkaError) -> bool {
+    use RDKafkaErrorCode::{AllBrokersDown, BrokerTransportFailure, GroupAuthorizationFailed};
+    matches!(
+        error.rdkafka_error_code(),
+        Some(AllBrokersDown | BrokerTransportFailure | GroupAuthorizationFailed)
+    )
 }
 
 /// Publishes one record and waits for its acknowledgement.

@@ -49,6 +49,16 @@ pub(crate) unsafe fn topic_ids(
     }
 }
 
+/// The broker that the cluster names as its controller; negative where it names none. Blocks.
+///
+/// # Safety
+/// `client` must be a client that lives through the call.
+pub(crate) unsafe fn controller(client: *mut sys::rd_kafka_t, timeout: Duration) -> i32 {
+    let millis = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: by this function's contract.
+    unsafe { sys::rd_kafka_controllerid(client, millis) }
+}
+
 /// # Safety
 /// `event` must be null or an event that is not destroyed.
 unsafe fn read_event(

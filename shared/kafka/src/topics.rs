@@ -9,6 +9,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::warn;
 
 use crate::look::{self, Reports};
+use crate::patience::{Patience, patiently};
 use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 
 /// A topic that tidegate needs.
@@ -54,12 +55,41 @@ pub enum TopicError {
         /// Why.
         reason: RDKafkaErrorCode,
     },
+    /// An ACL is missing.
+    #[error("this user may not {what} of topic `{topic}`: grant it {right} on that topic")]
+    Forbidden {
+        /// Which.
+        topic: String,
+        /// What it may not do.
+        what: &'static str,
+        /// The operation that an ACL has to allow.
+        right: &'static str,
+    },
     /// A compacted topic could not be read to its end.
     #[error("topic `{0}` can't be read: {1}")]
     Unreadable(String, String),
 }
 
-/// A look at the cluster, and changes to its topics.
+impl TopicError {
+    /// This user may not do `what`, for which it needs the `right`.
+    pub(crate) fn forbidden(topic: &str, what: &'static str, right: &'static str) -> Self {
+        Self::Forbidden { topic: topic.to_owned(), what, right }
+    }
+
+    /// Whether the configuration, or what this user may do, is at fault for certain, so that trying again won't help.
+    pub fn is_misconfiguration(&self) -> bool {
+        match self {
+            Self::Connect(error) => error.is_misconfiguration(),
+            Self::Forbidden { .. } => true,
+            _ => false,
+        }
+    }
+}
+
+/// The value of each setting, by topic and name.
+pub type Settings = BTreeMap<String, BTreeMap<String, String>>;
+
+/// A look at the cluster, and changes to its topics. Questions are asked again for half a minute while a broker is away.
 pub struct Cluster {
     admin: AdminClient<Reports>,
     consumer: BaseConsumer<Reports>,
@@ -96,19 +126,29 @@ impl Cluster {
 
     /// The cluster's id. Blocks.
     pub fn cluster_id(&self) -> Result<String, TopicError> {
-        self.consumer
-            .client()
-            .fetch_cluster_id(LOOK_TIMEOUT)
-            .ok_or(TopicError::Request(KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut)))
+        let unanswered = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
+        patiently(|| {
+            let id = self.consumer.client().fetch_cluster_id(LOOK_TIMEOUT);
+            id.ok_or(TopicError::Request(unanswered.clone()))
+        })
     }
 
     /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
-    #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
+    #[allow(unsafe_code, reason = "the calls need a live client, which `self` is")]
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
+        let metadata = look::metadata(&self.consumer, &self.bootstrap, topics.first().copied())?;
+        let brokers: Vec<i32> = metadata.brokers().iter().map(|broker| broker.id()).collect();
         let client = self.consumer.client().native_ptr();
-        // SAFETY: the client lives as long as `self`.
-        let ids = unsafe { crate::topic_id::topic_ids(client, topics, None, LOOK_TIMEOUT) };
-        ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
+        patiently(|| {
+            // SAFETY: the client lives as long as `self`.
+            let ids = unsafe {
+                // The embedded broker names a controller that does not exist; any broker will do then.
+                let controller = crate::topic_id::controller(client, LOOK_TIMEOUT);
+                let other = brokers.first().copied().filter(|_| !brokers.contains(&controller));
+                crate::topic_id::topic_ids(client, topics, other, LOOK_TIMEOUT)
+            };
+            ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
+        })
     }
 
     /// First and next offset of a partition. Blocks.
@@ -135,16 +175,28 @@ impl Cluster {
     }
 
     /// The settings in force of each topic.
-    pub async fn settings(
-        &self,
-        topics: &[&str],
-    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, TopicError> {
+    pub async fn settings(&self, topics: &[&str]) -> Result<Settings, TopicError> {
+        let patience = Patience::begin();
+        loop {
+            let answer = self.ask_settings(topics).await;
+            match answer.as_ref().err().and_then(|error| patience.bears(error)) {
+                Some(wait) => tokio::time::sleep(wait).await,
+                None => return answer,
+            }
+        }
+    }
+
+    async fn ask_settings(&self, topics: &[&str]) -> Result<Settings, TopicError> {
         let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
         let options = AdminOptions::new().request_timeout(Some(LOOK_TIMEOUT));
         let results = self.admin.describe_configs(&resources, &options).await.map_err(TopicError::Request)?;
         let mut settings = BTreeMap::new();
         for (topic, result) in topics.iter().zip(results) {
             let resource = result.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))?;
+            // Every topic has settings. The Rust crate passes over why there are none of this one: nobody but the authorizer hides them.
+            if resource.entries.is_empty() {
+                return Err(TopicError::forbidden(topic, "read the settings", "DescribeConfigs"));
+            }
             let entries = resource.entries.into_iter().filter_map(|entry| Some((entry.name, entry.value?)));
             settings.insert((*topic).to_owned(), entries.collect());
         }

@@ -12,14 +12,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::{Offset as Place, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use support::{cluster, publish, settings};
-use tidegate_domain::{Partition, Topic};
+use tidegate_domain::{Offset, Partition, Topic};
 use tidegate_kafka::consumer::{GroupMember, ShardPort, Start, Subscription};
+use tidegate_kafka::embedded::EmbeddedBroker;
 use tidegate_kafka::single::{publish_one, read_topic};
-use tidegate_kafka::{Fatal, KafkaSettings, Publisher, SystemClock};
-use tidegate_pipeline::ports::PublishError;
+use tidegate_kafka::topics::{Cluster, TopicSpec};
+use tidegate_kafka::{ConnectError, Fatal, KafkaSettings, Publisher, SystemClock};
+use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_pipeline::shard::{Shard, ShardObserver, ShardSettings};
 use tidegate_pipeline::stage::{Desk, Slot, Stage};
@@ -86,6 +88,67 @@ fn a_broker_that_is_away_for_a_moment_costs_nothing() {
         ],
     );
     publish(&publisher, "away", 0, b"after").unwrap();
+}
+
+/// Publishes two records so that two requests are in flight at once, or would be, and the first one is refused for the moment.
+/// Answers come in their order.
+fn overtaken(name: &str, make: Make) -> ([Result<Offset, PublishError>; 2], Vec<String>) {
+    let cluster = cluster(name, 2);
+    let settings = settings(&cluster);
+    let publisher = make(&settings, Fatal::default()).unwrap();
+    // It is connected, and has never published to the other partition.
+    publish(&publisher, name, 1, b"elsewhere").unwrap();
+    cluster.broker_round_trip_time(1, Duration::from_millis(500)).unwrap();
+    cluster.request_errors(RDKafkaApiKey::Produce, &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS]);
+    let topic = Topic::new(name);
+    let inbox = Inbox::new(Wake::default());
+    let hand_over = |value: &[u8], ticket: u64| {
+        let partition = Some(Partition(0));
+        let record = OutboundRecord { topic: &topic, partition, key: None, value: Some(value), headers: &[] };
+        publisher.publish(&record, Ticket(ticket), &inbox).unwrap();
+    };
+    hand_over(b"first", 0);
+    // Past the linger, within the round trip: a request of its own.
+    std::thread::sleep(Duration::from_millis(150));
+    hand_over(b"second", 1);
+    assert!(publisher.flush(SOON));
+    let mut answers = Vec::new();
+    inbox.take(&mut answers);
+    answers.sort_by_key(|(Ticket(ticket), _)| *ticket);
+    let answers = answers.into_iter().map(|(_, answer)| answer.map(|acknowledged| acknowledged.offset));
+    let answers = answers.collect::<Vec<_>>().try_into().unwrap();
+    cluster.broker_round_trip_time(1, Duration::ZERO).unwrap();
+    (answers, values(&settings, name))
+}
+
+type Make = fn(&KafkaSettings, Fatal) -> Result<Publisher, ConnectError>;
+
+/// What the first partition holds.
+fn values(settings: &KafkaSettings, topic: &str) -> Vec<String> {
+    let mut values = Vec::new();
+    read_topic(settings, topic, |found| {
+        if found.partition == Partition(0) {
+            values.push(String::from_utf8_lossy(found.record.value().unwrap()).into_owned());
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    values
+}
+
+#[test]
+fn a_record_that_is_called_delivered_and_has_no_place_is_not_taken_for_acknowledged() {
+    let ([first, second], there) = overtaken("placeless", Publisher::new);
+    assert!(second.is_ok(), "{second:?}");
+    assert_eq!(there, ["second"], "the fault came about");
+    assert!(matches!(first, Err(PublishError::Unavailable(_))), "{first:?}");
+}
+
+#[test]
+fn a_publisher_in_order_lets_no_record_overtake_one_that_was_refused_for_the_moment() {
+    let ([first, second], there) = overtaken("in-order", Publisher::in_order);
+    assert_eq!(there, ["first", "second"]);
+    assert_eq!((first.unwrap().0, second.unwrap().0), (0, 1));
 }
 
 /// Settles what it gets at once, and notes it.
@@ -183,7 +246,7 @@ fn committed(settings: &KafkaSettings, topic: &str, partitions: i32) -> i64 {
         list.add_partition(topic, partition);
     }
     let list = consumer.committed_offsets(list, SOON).unwrap();
-    let of = |offset: Offset| if let Offset::Offset(at) = offset { at } else { 0 };
+    let of = |offset: Place| if let Place::Offset(at) = offset { at } else { 0 };
     list.elements().iter().map(|element| of(element.offset())).sum()
 }
 
@@ -229,4 +292,41 @@ async fn partitions_move_to_a_member_that_joins_and_no_settled_record_is_read_ag
     second.leave().await;
     assert_eq!(read().len(), published, "a hand-over that commits first repeats nothing");
     assert_eq!(committed(&settings, "move", 4), i64::try_from(published).unwrap());
+}
+
+#[test]
+fn an_embedded_broker_has_the_topics_that_it_is_given_each_with_its_id_and_keeps_what_is_published() {
+    let spec = |name: &str, partitions| TopicSpec {
+        name: name.to_owned(),
+        partitions,
+        keyed: true,
+        replication: Some(3),
+        settings: Default::default(),
+    };
+    let broker = EmbeddedBroker::start().unwrap();
+    // One that is named twice is one.
+    broker.create(&[spec("a", Some(5)), spec("b", None), spec("a", Some(5))]).unwrap();
+    let settings = KafkaSettings {
+        bootstrap: broker.bootstrap(),
+        properties: Vec::new(),
+        consumer_properties: Vec::new(),
+        producer_properties: Vec::new(),
+        session_timeout: Duration::from_secs(6),
+        max_message_bytes: 1 << 20,
+    };
+    let cluster = Cluster::connect(&settings).unwrap();
+    let partitions: Vec<(String, u32)> =
+        cluster.topics().unwrap().into_iter().map(|(name, state)| (name, state.partitions)).collect();
+    assert_eq!(partitions, [("a".to_owned(), 5), ("b".to_owned(), 3)]);
+    let ids = cluster.topic_ids(&["a", "b"]).unwrap();
+    assert!(ids.len() == 2 && ids["a"] != ids["b"], "{ids:?}");
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    publish(&publisher, "a", 4, b"kept").unwrap();
+    let mut kept = Vec::new();
+    read_topic(&settings, "a", |found| {
+        kept.push((found.partition, found.record.value().unwrap_or_default().to_vec()));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(kept, [(Partition(4), b"kept".to_vec())]);
 }

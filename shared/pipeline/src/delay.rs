@@ -4,27 +4,26 @@
 //! record whose wait is longer than its topic carries goes on to another delay topic.
 
 mod heap;
+mod told;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_domain::due_queue::DueQueue;
-use tidegate_domain::inbox::{Answer, ItemId, Outcome};
 use tidegate_domain::job::{JOB_HEADER, JobHeaderError};
 use tidegate_domain::ladder::Hold;
-use tidegate_domain::{Failure, Hop, JobHeader, Ladder, Round, Topic, UnixMillis};
+use tidegate_domain::{Failure, Hop, JobHeader, Ladder, Topic, UnixMillis};
 use tokio::time::Instant;
 
 use crate::dead_letter::{DeadLetter, Dying, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
-use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
-use crate::reports::{Journal, Reports};
+use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
 
 use heap::Share;
@@ -297,15 +296,6 @@ impl DelayStage {
         self.acknowledged = acknowledged;
     }
 
-    fn hear_journal(&mut self, desk: &mut Desk) {
-        self.reports.turn(desk);
-        for (slot, journal) in self.reports.changes() {
-            let Some(partition) = self.partitions.get_mut(&slot) else { continue };
-            partition.journal_refuses = journal == Journal::Refuses;
-            partition.trouble_over(slot, desk);
-        }
-    }
-
     fn handed_on(&mut self, key: Key, desk: &mut Desk) {
         let Some(Held { slot, record, then, failed_before }) = self.held.remove(key) else { return };
         match self.settings.outcome(&record, &then, desk.wall) {
@@ -351,15 +341,6 @@ impl DelayPartition {
 }
 
 impl DelaySettings {
-    /// What operators are told of a replayed job that ended here: else they would wait for its outcome.
-    fn outcome(&self, record: &Record, then: &Then, at: UnixMillis) -> Option<OutcomeEntry> {
-        let Then::Dead(dead) = then else { return None };
-        let header = job_header(record).ok().filter(|header| header.round > Round(0))?;
-        let outcome = Outcome { round: header.round, answer: Answer::FailedAgain };
-        let entry = OutcomeEntry::new(ItemId::of_job(&header), outcome, at, self.names.retry_group());
-        Some(OutcomeEntry { error: Some(ErrorEntry::of(&dead.failure)), ..entry })
-    }
-
     fn plan(
         &self,
         partition: &DelayPartition,

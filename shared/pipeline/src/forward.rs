@@ -4,25 +4,24 @@
 //! not settled is forwarded anew from the lowest offset. Copies that had arrived then arrive twice, which marks absorb; that
 //! one overtakes another they could not.
 
+mod told;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
-use tidegate_domain::inbox::{Answer, Outcome, REPLAY_HEADER};
 use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::{Failure, FailureKind, Partition, Topic, UnixMillis};
 use tokio::time::Instant;
-use tracing::warn;
 
 use crate::dead_letter::{DeadLetter, Dying, Returned, SmallestForm, source_headers};
 use crate::events;
 use crate::inbox::{Inbox, Wake};
-use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
 use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
 use crate::record::{OutboundRecord, Record, TopicPartition};
-use crate::reports::{Journal, Reports};
+use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
 
 /// Decides what an event is.
@@ -137,6 +136,8 @@ struct Source {
     /// Those of `forwarded` that are not handed over whole.
     unfinished: VecDeque<Key>,
     on_their_way: usize,
+    /// When something was last acknowledged, or handed over while nothing was on its way.
+    heard: Instant,
     /// A publish failed: forward anew when nothing is on its way.
     rewind: bool,
     held_until: Option<Instant>,
@@ -260,6 +261,9 @@ impl<R: EventRouter> ForwardStage<R> {
             let Some(source) = self.sources.get_mut(&slot) else { return false };
             match result {
                 Ok(()) => {
+                    if source.on_their_way == 0 {
+                        source.heard = desk.now;
+                    }
                     source.on_their_way += 1;
                     self.in_hand[key].copies[copy].1 = Stand::OnItsWay;
                 }
@@ -348,6 +352,7 @@ impl<R: EventRouter> ForwardStage<R> {
             };
             let Some(source) = self.sources.get_mut(&slot) else { continue };
             source.on_their_way -= 1;
+            source.heard = desk.now;
             match result {
                 Ok(_) => self.acknowledge(event, copy, desk),
                 Err(PublishError::TooLarge(reason)) => self.send_smaller(slot, event, copy, &reason, desk),
@@ -395,36 +400,21 @@ impl<R: EventRouter> ForwardStage<R> {
         }
     }
 
-    /// All that the record becomes is acknowledged: it is settled, or what operators wait for is told, which settles it.
-    fn settle(
-        &mut self,
-        slot: Slot,
-        record: &Record,
-        returned: Option<&Returned>,
-        (detail, dead): (Option<String>, Option<&Failure>),
-        desk: &mut Desk,
-    ) {
-        let share = (record.offset(), record.size());
-        let Some((item, round)) = returned.and_then(|r| Some((r.item.clone(), r.round?))) else {
-            return desk.settle(slot, share.0, share.1);
-        };
-        let answer = if dead.is_some() { Answer::FailedAgain } else { Answer::Resolved };
-        let outcome = Outcome { round, answer };
-        let entry = OutcomeEntry {
-            detail,
-            error: dead.map(ErrorEntry::of),
-            ..OutcomeEntry::new(item, outcome, desk.wall, self.names.ingest_group())
-        };
-        self.reports.report(slot, Some(share), entry, desk);
-    }
-
-    fn hear_journal(&mut self, desk: &mut Desk) {
-        self.reports.turn(desk);
-        for (slot, journal) in self.reports.changes() {
-            let Some(source) = self.sources.get_mut(&slot) else { continue };
-            source.journal_refuses = journal == Journal::Refuses;
-            source.trouble_over(slot, desk);
+    /// A publisher in order lets nothing expire, so it is here that silence is told.
+    fn tell_silence(&mut self, slot: Slot, desk: &mut Desk) {
+        let Some(source) = self.sources.get_mut(&slot) else { return };
+        if source.on_their_way == 0 || source.held_up.is_some() {
+            return;
         }
+        let at = source.heard + SILENCE;
+        if at > desk.now {
+            return desk.wake_at(at);
+        }
+        source.held_up = Some(HeldUp::Unpublished);
+        desk.trouble(
+            slot,
+            format!("nothing is acknowledged since {SILENCE:?}: a topic can't be written now"),
+        );
     }
 
     /// Forwards anew everything that is not settled, when nothing of the partition is on its way.
@@ -447,16 +437,6 @@ impl<R: EventRouter> ForwardStage<R> {
 }
 
 impl Source {
-    /// Where the record came from, if an operator sent it again.
-    fn returned(&self, record: &Record) -> Option<Box<Returned>> {
-        let returned = self.is_reingest.then(|| Returned::read(record)).flatten()?;
-        if returned.round.is_none() && record.header(REPLAY_HEADER).is_some() {
-            let (partition, offset) = (&self.at, record.offset());
-            warn!(%partition, %offset, "its replay header can't be read, so no outcome of it can be told");
-        }
-        Some(Box::new(returned))
-    }
-
     /// What held the partition up is over, if it was this.
     fn goes_on_from(&mut self, reason: HeldUp, slot: Slot, desk: &mut Desk) {
         if self.held_up == Some(reason) {
@@ -473,7 +453,7 @@ impl Source {
 }
 
 impl<R: EventRouter> Stage for ForwardStage<R> {
-    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, _desk: &mut Desk) {
+    fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         let source = Source {
             at: partition.clone(),
             is_reingest: partition.topic == self.names.reingest(),
@@ -481,6 +461,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
             forwarded: VecDeque::new(),
             unfinished: VecDeque::new(),
             on_their_way: 0,
+            heard: desk.now,
             rewind: false,
             held_until: None,
             held_up: None,
@@ -510,6 +491,7 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
         for slot in slots {
             self.rewind(slot, desk);
             self.forward(slot, desk);
+            self.tell_silence(slot, desk);
         }
     }
 
@@ -533,5 +515,8 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     }
 }
 
+/// How long none of a partition's copies may be acknowledged before that is told as trouble: a broker that died has been replaced
+/// by then (`broker.session.timeout.ms`, 9 s by default).
+const SILENCE: std::time::Duration = std::time::Duration::from_secs(20);
 /// How long a partition waits when the producer's queue is full.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -234,8 +234,8 @@ async fn an_event_that_cannot_be_decided_holds_its_partition_and_only_it_in_orde
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_publish_rewinds_in_order_and_loses_nothing() {
-    // What was handed over before a failure is known may arrive before the record that failed: only the producer could prevent
-    // that. Nothing that is handed over later does.
+    // What was handed over before a failure is known may arrive before the record that failed, with a producer that lets it: that of
+    // ingest does not. Nothing that is handed over later does.
     for (fates, keeps_order) in [
         (vec![Fate::Succeeds(200 * MILLI), Fate::Refused], true),
         (vec![Fate::Fails(50 * MILLI); 20], true),
@@ -287,6 +287,27 @@ async fn while_a_job_topic_cannot_be_written_nothing_is_settled_and_the_trouble_
         assert_eq!(world.records(&world.names.jobs(TIER)).len(), 5);
         check_order(&world, TIER);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_topic_that_takes_nothing_for_long_is_told_though_nothing_fails_and_over_with_the_first_answer() {
+    let world = world();
+    let node = ingest(&world);
+    node.faults().script(port(&world, TIER), [Fate::Succeeds(60 * SECOND)]);
+    emit(&world, 0, "c", 1);
+    tokio::time::sleep(19 * SECOND).await;
+    assert_eq!(node.told().troubles.len(), 0, "that long a broker may be replaced");
+    tokio::time::sleep(2 * SECOND).await;
+    let told = node.told();
+    assert!(told.troubles[&world.source_partition(0)].contains("nothing is acknowledged since 20s"));
+    tokio::time::sleep(40 * SECOND).await;
+    let told = node.told();
+    assert_eq!(
+        (committed(&world, 0), told.troubles.len(), told.changes.len()),
+        (1, 0, 2),
+        "{:?}",
+        told.changes
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,22 @@ use tidegate_kafka::topics::{Cluster, TopicError, TopicSpec, TopicState};
 
 use crate::plan;
 
+/// What it means that a cluster does not show a topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It is not there.
+    Certain,
+    /// The cluster knows its clients, so it may be there, and this user may not see it.
+    OrHidden,
+}
+
+impl Absence {
+    fn on(config: &Config) -> Self {
+        let knows_clients = config.kafka.properties.iter().any(|(name, _)| name == "security.protocol");
+        if knows_clients { Self::OrHidden } else { Self::Certain }
+    }
+}
+
 /// How a topic differs from what is needed.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case", tag = "finding")]
@@ -19,6 +35,9 @@ pub enum Finding {
         topic: String,
         /// Whether it is one that others own.
         source: bool,
+        /// What it means that the cluster does not show it.
+        #[serde(skip)]
+        absence: Absence,
     },
     /// It has another number of partitions: equal keys would not meet.
     Partitions {
@@ -72,14 +91,20 @@ impl Finding {
 impl std::fmt::Display for Finding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Missing { topic, source: false } => {
-                write!(f, "topic `{topic}` is missing: `tidegate topics apply` creates it")
-            }
-            Self::Missing { topic, source: true } => {
-                write!(
-                    f,
-                    "source topic `{topic}` is missing: whoever publishes the events must create it, or correct its name in [sources]"
-                )
+            Self::Missing { topic, source, absence } => {
+                let hidden = match absence {
+                    Absence::Certain => "",
+                    Absence::OrHidden => "; if it exists, this user may not see it, and needs Describe on it",
+                };
+                if *source {
+                    write!(
+                        f,
+                        "source topic `{topic}` is missing: whoever publishes the events must create it, or correct its name in \
+                         [sources]{hidden}"
+                    )
+                } else {
+                    write!(f, "topic `{topic}` is missing: `tidegate topics apply` creates it{hidden}")
+                }
             }
             Self::Partitions { topic, has, .. } if has_no_tier(topic) => write!(
                 f,
@@ -118,9 +143,10 @@ fn is_journal(topic: &str) -> bool {
 pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>, TopicError> {
     let have = cluster.topics()?;
     let specs = plan::topics(config);
-    let mut findings = differences(&specs, &have);
+    let absence = Absence::on(config);
+    let mut findings = differences(&specs, &have, absence);
     for source in config.sources.keys().filter(|source| !have.contains_key(source.as_str())) {
-        findings.push(Finding::Missing { topic: source.to_string(), source: true });
+        findings.push(Finding::Missing { topic: source.to_string(), source: true, absence });
     }
     let existing: Vec<&str> =
         specs.iter().map(|spec| spec.name.as_str()).filter(|name| have.contains_key(*name)).collect();
@@ -131,9 +157,9 @@ pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>
     Ok(findings)
 }
 
-fn differences(specs: &[TopicSpec], have: &BTreeMap<String, TopicState>) -> Vec<Finding> {
+fn differences(specs: &[TopicSpec], have: &BTreeMap<String, TopicState>, absence: Absence) -> Vec<Finding> {
     let difference = |spec: &TopicSpec| match (have.get(&spec.name), spec.partitions) {
-        (None, _) => Some(Finding::Missing { topic: spec.name.clone(), source: false }),
+        (None, _) => Some(Finding::Missing { topic: spec.name.clone(), source: false, absence }),
         (Some(state), Some(needs)) if spec.keyed && state.partitions != needs => {
             Some(Finding::Partitions { topic: spec.name.clone(), has: state.partitions, needs })
         }
@@ -277,10 +303,10 @@ mod tests {
             led: true,
         };
         let mut have: BTreeMap<_, _> = specs.iter().map(|spec| (spec.name.clone(), state(spec))).collect();
-        assert_eq!(differences(&specs, &have), []);
+        assert_eq!(differences(&specs, &have, Absence::Certain), []);
         have.remove("tidegate.bulk.marks");
         have.get_mut("tidegate.default.marks").expect("it is planned").partitions = 12;
-        let found = differences(&specs, &have);
+        let found = differences(&specs, &have, Absence::Certain);
         assert!(found.iter().all(Finding::is_grave));
         let said: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(said.len(), 2);

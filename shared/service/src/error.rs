@@ -56,11 +56,8 @@ impl ServiceError {
         use tidegate_bootstrap::ExitCode;
         match self {
             Self::Configuration(_) | Self::Drift(_) | Self::Unfit(_) | Self::Observe(_) => ExitCode::Usage,
-            Self::Connect(error) | Self::Topics(TopicError::Connect(error))
-                if error.is_misconfiguration() =>
-            {
-                ExitCode::Usage
-            }
+            Self::Connect(error) if error.is_misconfiguration() => ExitCode::Usage,
+            Self::Topics(error) if error.is_misconfiguration() => ExitCode::Usage,
             _ => ExitCode::Failed,
         }
     }

@@ -30,7 +30,8 @@ pub struct Process {
     pub shutdown: Shutdown,
     /// Told of clients that are broken for good.
     pub fatal: Fatal,
-    observe: tokio::task::JoinHandle<()>,
+    /// The server of metrics and health; none: this process is shown by whoever it is a part of.
+    observe: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// How long calls that still wait for a server may hold up the end of a process: nothing that counts is under way in them.
@@ -53,7 +54,9 @@ pub fn serve(
             Ok(Checked::Stopped) => Ok(()),
             Err(error) => Err(error),
         };
-        process.observe.abort();
+        if let Some(observe) = process.observe {
+            observe.abort();
+        }
         result
     });
     runtime.shutdown_timeout(END_WITHIN);
@@ -86,7 +89,22 @@ impl Process {
         info!(ladder = config.ladder_summary(), "the retry ladder");
         info!(rule = config.duplicates_summary(), "duplicates");
         let kafka = wiring::kafka(&config);
-        Ok(Self { config: Arc::new(config), kafka, health, shutdown, fatal: Fatal::default(), observe })
+        Ok(Self {
+            config: Arc::new(config),
+            kafka,
+            health,
+            shutdown,
+            fatal: Fatal::default(),
+            observe: Some(observe),
+        })
+    }
+
+    /// A service that is a part of another program, which has its own logs, metrics and signals, and tells when to stop. The cluster is
+    /// not compared with the plan: whoever calls this has made the topics from it just now.
+    pub fn within(config: Arc<Config>, shutdown: Shutdown) -> Self {
+        let (kafka, health) = (wiring::kafka(&config), Health::default());
+        health.not_ready(STARTING, "it is starting");
+        Self { config, kafka, health, shutdown, fatal: Fatal::default(), observe: None }
     }
 
     /// The checks wait for brokers, on threads that block. A process that is asked to stop does not wait with them: they change

@@ -117,8 +117,9 @@ impl From<rocksdb::Error> for Fault {
             || says("Operation not permitted")
         {
             Self::Denied(text)
-        } else if kind == ErrorKind::Corruption || says("No such file or directory") {
-            // Nobody but a fault removes a file that the database counts on.
+        } else if kind == ErrorKind::Corruption || says("No such file or directory") || says("AlreadyExists")
+        {
+            // Nobody but a fault removes a file that the database counts on, or puts one in its directory's place.
             Self::Corrupt(text)
         } else {
             Self::Other(text)

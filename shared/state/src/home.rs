@@ -85,13 +85,21 @@ impl Home {
     /// Moves the directory aside, and makes an empty one. The database must be closed.
     pub(crate) fn set_aside(&mut self, distrust: &Distrust) -> Result<(), OpenError> {
         let aside = free_name(&self.dir, distrust);
-        fs::rename(&self.dir, &aside).map_err(|error| OpenError::of_io(&self.dir, &error))?;
-        warn!(
-            reason = %distrust,
-            dir = %self.dir.display(),
-            set_aside = %aside.display(),
-            "local state is not trusted and was set aside: marks are read from the changelog again; delete it when nobody needs it"
-        );
+        match fs::rename(&self.dir, &aside) {
+            Ok(()) => warn!(
+                reason = %distrust,
+                dir = %self.dir.display(),
+                set_aside = %aside.display(),
+                "local state is not trusted and was set aside: marks are read from the changelog again; delete it when nobody needs it"
+            ),
+            // Somebody deleted it under the process's feet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => warn!(
+                reason = %distrust,
+                dir = %self.dir.display(),
+                "local state was deleted while it was used, and is made anew: marks are read from the changelog again"
+            ),
+            Err(error) => return Err(OpenError::of_io(&self.dir, &error)),
+        }
         events::set_aside(distrust.slug());
         self.lock = lock(&self.dir)?;
         provenance::write(&self.dir, None, &self.provenance)

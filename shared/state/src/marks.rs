@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, Topic, UnixMillis};
 use tidegate_pipeline::Inbox;
 use tidegate_pipeline::changelog::{LocalReady, MarkTable, Stretch};
 use tidegate_pipeline::ports::{MarkStoreError, Ticket};
@@ -48,6 +48,11 @@ impl Marks {
     /// [`MarkStoreError::NotOpen`]: the partition must be opened first. [`MarkStoreError::Write`]: it could not be emptied.
     pub fn restore(&self, at: &TopicPartition, from_scratch: bool) -> Result<Restoring, MarkStoreError> {
         Ok(Restoring::new(Refill::begin(&self.store, at, from_scratch)?))
+    }
+
+    /// The id of the changelog that a topic's copies are of, as the settings say: whoever fills them asks whether he reads that one.
+    pub fn changelog_of(&self, topic: &Topic) -> Option<&str> {
+        self.store.changelog_of(topic)
     }
 
     /// Writes to files what is in memory only, of all partitions. It happens by itself: every few minutes, when there is much of it,

@@ -8,7 +8,7 @@ use std::sync::mpsc::Sender;
 use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
-use tidegate_domain::{IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{IdempotencyKey, Mark, Topic, UnixMillis};
 use tidegate_pipeline::changelog::{LocalCopy, Stretch};
 use tidegate_pipeline::ports::MarkStoreError;
 use tidegate_pipeline::record::TopicPartition;
@@ -260,6 +260,10 @@ impl Store {
             self.measure(at, &partition);
         }
         Ok(())
+    }
+
+    pub(crate) fn changelog_of(&self, topic: &Topic) -> Option<&str> {
+        self.settings.provenance.topics.get(topic)?.changelog.as_deref()
     }
 
     /// How far the copy of an open partition goes.

@@ -223,6 +223,34 @@ fn damage_that_a_compaction_meets_stops_writing_until_the_state_is_set_aside() {
 }
 
 #[test]
+fn a_directory_that_is_deleted_while_it_is_used_is_made_anew() {
+    let (_around, path) = filled();
+    let marks = open(&path);
+    let at = partition(0);
+    open_partition(&marks, &at);
+    append(&marks, &at, &[entry(2_000_000)], NOW);
+    fs::remove_dir_all(&path).unwrap();
+    marks.flush().unwrap_err();
+    eventually("it is made anew", || try_open(&marks, &at).is_ok_and(|copy| copy == LocalCopy::default()));
+    append(&marks, &at, &[entry(2)], NOW);
+    marks.flush().unwrap();
+    assert!(is_done(&marks, &at, 2) && !is_done(&marks, &at, 1));
+    assert_eq!(set_aside(&path), Vec::<PathBuf>::new(), "nothing was left to set aside");
+}
+
+#[test]
+fn a_file_in_the_database_s_place_is_set_aside() {
+    let (_around, path) = filled();
+    fs::remove_dir_all(path.join("db")).unwrap();
+    fs::write(path.join("db"), "garbage").unwrap();
+    let marks = open(&path);
+    assert_eq!(open_partition(&marks, &partition(0)), LocalCopy::default());
+    let aside = set_aside(&path);
+    assert_eq!(aside.len(), 1);
+    assert_eq!(fs::read_to_string(aside[0].join("db")).unwrap(), "garbage", "it is kept");
+}
+
+#[test]
 fn a_directory_in_use_is_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("s");

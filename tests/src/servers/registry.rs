@@ -34,10 +34,20 @@ impl Registry {
     /// # Panics
     /// With the end of its log, when it doesn't start.
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// The same with variables in its environment, which may have it keep its content elsewhere.
+    ///
+    /// # Panics
+    /// With the end of its log, when it doesn't start.
+    pub fn start_with(environment: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new("registry");
         let port = free_port();
         let url = format!("http://127.0.0.1:{port}/apis/ccompat/v7");
-        let launch = launch(&scratch, port);
+        let mut launch = launch(&scratch, port);
+        launch.environment =
+            environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut registry = Self { url, own: Some(Own { process: None, launch, _scratch: scratch }) };
         registry.start_again();
         registry

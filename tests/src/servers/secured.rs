@@ -29,6 +29,20 @@ impl SecuredKafka {
     /// With the end of the log, when the broker does not start or the user can't be added.
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// One with an authorizer: what no ACL allows is refused, but for whoever comes by the plain listener.
+    #[track_caller]
+    pub fn start_with_authorizer() -> Self {
+        Self::start_with(&[
+            ("authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+            ("super.users", "User:ANONYMOUS"),
+        ])
+    }
+
+    #[track_caller]
+    fn start_with(further: &[(&str, &str)]) -> Self {
         let scratch = Scratch::new("certificates");
         let ours = Authority::new("tidegate tests").expect("an authority can be made");
         let other = Authority::new("somebody else").expect("an authority can be made");
@@ -48,17 +62,21 @@ impl SecuredKafka {
         let kafka = Kafka::start_listening(
             vec![secured, mutual],
             &[
-                ("ssl.keystore.type", "PEM"),
-                ("ssl.keystore.location", &key_store),
-                ("ssl.truststore.type", "PEM"),
-                ("ssl.truststore.location", &trusted),
-                ("listener.name.secured.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
-                (
-                    "listener.name.secured.scram-sha-512.sasl.jaas.config",
-                    "org.apache.kafka.common.security.scram.ScramLoginModule required;",
-                ),
-                ("listener.name.mutual.ssl.client.auth", "required"),
-            ],
+                further,
+                &[
+                    ("ssl.keystore.type", "PEM"),
+                    ("ssl.keystore.location", &key_store),
+                    ("ssl.truststore.type", "PEM"),
+                    ("ssl.truststore.location", &trusted),
+                    ("listener.name.secured.sasl.enabled.mechanisms", "SCRAM-SHA-512"),
+                    (
+                        "listener.name.secured.scram-sha-512.sasl.jaas.config",
+                        "org.apache.kafka.common.security.scram.ScramLoginModule required;",
+                    ),
+                    ("listener.name.mutual.ssl.client.auth", "required"),
+                ],
+            ]
+            .concat(),
         );
         let secured = Self { kafka, address, mutual: mutual_address, scratch };
         secured.set_password(PASSWORD);
@@ -112,6 +130,15 @@ impl SecuredKafka {
     /// When Kafka's tool fails.
     #[track_caller]
     pub fn set_password(&self, password: &str) {
+        self.set_password_of(USER, password);
+    }
+
+    /// The same for any user; one that is not known yet is added.
+    ///
+    /// # Panics
+    /// When Kafka's tool fails.
+    #[track_caller]
+    pub fn set_password_of(&self, user: &str, password: &str) {
         let log = self.scratch.path().join("configs.log");
         let mut arguments = java_options("kafka", "256m");
         let classes = format!("{}/kafka/*", downloads().display());
@@ -121,7 +148,7 @@ impl SecuredKafka {
                 .map(str::to_owned),
         );
         arguments.extend(
-            ["--alter", "--entity-type", "users", "--entity-name", USER, "--add-config", &credentials]
+            ["--alter", "--entity-type", "users", "--entity-name", user, "--add-config", &credentials]
                 .map(str::to_owned),
         );
         let mut tool = Guarded::start(&Launch {

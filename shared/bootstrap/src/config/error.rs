@@ -82,7 +82,7 @@ pub struct InvalidValue {
 }
 
 impl InvalidValue {
-    pub(super) fn new(wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
+    pub(crate) fn new(wrong: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { wrong: wrong.into(), remedy: remedy.into() }
     }
 }

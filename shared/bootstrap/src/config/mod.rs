@@ -9,6 +9,7 @@
 mod class;
 mod class_key;
 mod coherence;
+mod console;
 mod environment;
 mod error;
 mod flood;
@@ -16,6 +17,7 @@ mod handler;
 mod kafka;
 mod names;
 mod reader;
+mod reference;
 mod retry;
 mod secret;
 mod sections;
@@ -34,18 +36,22 @@ use toml::Table;
 
 pub use class::{Class, OnConflict, Ordering};
 pub use class_key::{KeySource, KeyWindow};
+pub use console::{Console, Others, Proxy, Role, TokenHash, User};
 pub use error::{ConfigError, InvalidValue, Problem, Problems};
 pub use flood::Flood;
 pub use handler::{BodyFormat, Handler, HttpHandler};
 pub use kafka::{Kafka, Registry};
 pub use names::{
-    BrokerAddress, ClassName, FieldPath, HeaderName, HttpUrl, KeyScope, LogFilter, PipelineName, RecordName,
-    RuleName, TierName, TimeZoneName, TopicName,
+    BrokerAddress, ClassName, FieldPath, HeaderName, HttpUrl, KeyScope, LogFilter, MetricsAddress,
+    PipelineName, RecordName, RuleName, TierName, TimeZoneName, TopicName, UserName,
 };
+pub use reference::{Presence, Setting, reference};
 pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};
 pub use selection::{Ignore, Scalar, When};
+pub(crate) use suggestion::nearest;
+pub use suggestion::suggest;
 pub use values::{ByteSize, exact as duration_text};
 
 use class::Declared;
@@ -84,6 +90,8 @@ pub struct Config {
     pub consume: Consume,
     /// `[observe]`
     pub observe: Observe,
+    /// `[console]`
+    pub console: Console,
 }
 
 impl Config {
@@ -151,6 +159,7 @@ impl Config {
         let topics = root.section("topics", Topics::read);
         let consume = root.section("consume", |section| Consume::read(section, cores));
         let observe = root.section("observe", Observe::read);
+        let console = root.section("console", Console::read);
         Some(Self {
             pipeline: pipeline?,
             kafka: kafka?,
@@ -164,6 +173,7 @@ impl Config {
             topics,
             consume,
             observe: observe?,
+            console: console?,
         })
     }
 

@@ -105,6 +105,24 @@ text_type!(
     broker_address
 );
 text_type!(
+    /// Where a process shows its metrics, as `host:port`.
+    MetricsAddress,
+    |text| match text.contains('/') {
+        true => Err(InvalidValue::new(
+            format!("`{text}` is more than host and port"),
+            "write it like worker-1:9600: the path is always /metrics"
+        )),
+        false => host_and_port(text, "worker-1:9600"),
+    }
+);
+text_type!(
+    /// The name of a user of the console: letters, digits, `.`, `_`, `-`, `@`, `+`; at most 64.
+    UserName,
+    |text| limited(text, 64, "letters, digits, `.`, `_`, `-`, `@` and `+`", |c| {
+        c.is_ascii_alphanumeric() || "._-@+".contains(c)
+    })
+);
+text_type!(
     /// A time zone of the IANA database: `Europe/Berlin`.
     TimeZoneName,
     time_zone
@@ -167,11 +185,14 @@ fn dotted_avro_name(text: &str, what: &str) -> Result<(), InvalidValue> {
 }
 
 fn broker_address(text: &str) -> Result<(), InvalidValue> {
-    let refuse =
-        |wrong: &str| Err(InvalidValue::new(format!("`{text}` {wrong}"), "write it like kafka-1:9092"));
     // librdkafka also takes PROTOCOL://host:port, where security.protocol says the same.
-    let address = text.split_once("://").map_or(text, |(_, address)| address);
-    match address.rsplit_once(':') {
+    host_and_port(text.split_once("://").map_or(text, |(_, address)| address), "kafka-1:9092")
+}
+
+fn host_and_port(text: &str, example: &str) -> Result<(), InvalidValue> {
+    let refuse =
+        |wrong: &str| Err(InvalidValue::new(format!("`{text}` {wrong}"), format!("write it like {example}")));
+    match text.rsplit_once(':') {
         None => refuse("has no port"),
         Some(("", _)) => refuse("has no host"),
         Some((_, port)) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(()),

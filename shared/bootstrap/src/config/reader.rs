@@ -11,6 +11,7 @@ use toml::{Table, Value};
 
 use super::environment::{self, Overrides, Taken};
 use super::error::{InvalidValue, Problem};
+use super::reference::{self, Presence, Setting};
 use super::suggestion::suggest;
 
 /// A value as it was given, before anything is known about it.
@@ -34,11 +35,24 @@ pub(super) struct Reader {
     problems: RefCell<Vec<Problem>>,
     /// Folded paths of all settings that were asked for.
     known: RefCell<BTreeSet<String>>,
+    /// What was asked for and what it accepts, where somebody wants to know.
+    reference: Option<RefCell<Vec<Setting>>>,
 }
 
 impl Reader {
     pub(super) fn new(overrides: Overrides) -> Self {
-        Self { overrides: RefCell::new(overrides), problems: RefCell::default(), known: RefCell::default() }
+        let (problems, known) = Default::default();
+        Self { overrides: RefCell::new(overrides), problems, known, reference: None }
+    }
+
+    /// One that keeps a description of each setting that is asked for.
+    pub(super) fn describing() -> Self {
+        Self { reference: Some(RefCell::default()), ..Self::new(Overrides::default()) }
+    }
+
+    /// The settings that were asked for, in that order.
+    pub(super) fn described(&self) -> Vec<Setting> {
+        self.reference.as_ref().map(RefCell::take).unwrap_or_default()
     }
 
     /// Reads the whole document.
@@ -98,19 +112,14 @@ impl Section<'_> {
     pub(super) fn optional<T>(
         &self,
         key: &str,
-        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
+        parse: impl Fn(&Raw) -> Result<T, InvalidValue>,
     ) -> Option<T> {
-        let raw = self.take(key)?;
-        parse(&raw).map_err(|invalid| self.note_raw(key, &raw, invalid)).ok()
+        self.describe(key, Presence::Optional, &parse);
+        self.read(key, parse)
     }
 
     /// The value of a setting, or its default if it is absent.
-    pub(super) fn or<T>(
-        &self,
-        key: &str,
-        default: T,
-        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
-    ) -> T {
+    pub(super) fn or<T>(&self, key: &str, default: T, parse: impl Fn(&Raw) -> Result<T, InvalidValue>) -> T {
         self.optional(key, parse).unwrap_or(default)
     }
 
@@ -119,14 +128,15 @@ impl Section<'_> {
         &self,
         key: &str,
         remedy: &str,
-        parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>,
+        parse: impl Fn(&Raw) -> Result<T, InvalidValue>,
     ) -> Option<T> {
+        self.describe(key, Presence::Required, &parse);
         if !self.has(key) {
             self.ask(key);
             self.problem(key, "it is missing", remedy);
             return None;
         }
-        self.optional(key, parse)
+        self.read(key, parse)
     }
 
     /// A sub-table; an absent one is read as an empty one, so that its defaults apply.
@@ -210,9 +220,10 @@ impl Section<'_> {
         let mut flat = Table::new();
         flatten("", self.table_at(key), &mut flat);
         let entries = self.child(key.to_owned(), flat);
+        entries.describe(reference::ANY, Presence::Optional, &|raw| parse("any", raw));
         let mut read = BTreeMap::new();
         for name in entries.table.keys() {
-            read.extend(entries.optional(name, |raw| parse(name, raw)).map(|value| (name.clone(), value)));
+            read.extend(entries.read(name, |raw| parse(name, raw)).map(|value| (name.clone(), value)));
         }
         let Some(new_key) = new_key else { return read };
         let added = self.reader.overrides.borrow_mut().take_below(&entries.path);
@@ -242,6 +253,18 @@ impl Section<'_> {
     /// Notes what is wrong with a setting of this section.
     pub(super) fn problem(&self, key: &str, wrong: impl Into<String>, remedy: &str) {
         self.reader.note(display_path(&self.path_of(key)), InvalidValue::new(wrong, remedy));
+    }
+
+    fn describe<T>(&self, key: &str, presence: Presence, parse: &dyn Fn(&Raw) -> Result<T, InvalidValue>) {
+        if let Some(reference) = &self.reader.reference {
+            let accepts = reference::accepted_by(parse);
+            reference.borrow_mut().push(Setting { path: self.path_of(key), presence, accepts });
+        }
+    }
+
+    fn read<T>(&self, key: &str, parse: impl FnOnce(&Raw) -> Result<T, InvalidValue>) -> Option<T> {
+        let raw = self.take(key)?;
+        parse(&raw).map_err(|invalid| self.note_raw(key, &raw, invalid)).ok()
     }
 
     fn take(&self, key: &str) -> Option<Raw> {

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
@@ -68,21 +69,28 @@ impl Serialize for Start {
     }
 }
 
+impl FromStr for Start {
+    type Err = InvalidValue;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "earliest" => Ok(Self::Earliest),
+            "latest" => Ok(Self::Latest),
+            time => match humantime::parse_rfc3339(time) {
+                Ok(time) => Ok(Self::At(time)),
+                Err(_) => Err(InvalidValue::new(
+                    format!("`{text}` is no start"),
+                    "write \"latest\", \"earliest\" or a time in UTC like \"2026-01-31T00:00:00Z\"",
+                )),
+            },
+        }
+    }
+}
+
 fn start(raw: &Raw) -> Result<Start, InvalidValue> {
-    let text = match &raw.value {
-        Value::Datetime(time) => time.to_string(),
-        _ => values::text(raw)?,
-    };
-    match text.as_str() {
-        "earliest" => Ok(Start::Earliest),
-        "latest" => Ok(Start::Latest),
-        time => match humantime::parse_rfc3339(time) {
-            Ok(time) => Ok(Start::At(time)),
-            Err(_) => Err(InvalidValue::new(
-                format!("`{text}` is no start"),
-                "write \"latest\", \"earliest\" or a time in UTC like \"2026-01-31T00:00:00Z\"",
-            )),
-        },
+    match &raw.value {
+        Value::Datetime(time) => time.to_string().parse(),
+        _ => values::parsed(raw),
     }
 }
 
@@ -270,16 +278,23 @@ impl Observe {
     pub(super) fn read(section: &Section<'_>) -> Option<Self> {
         let default = SocketAddr::from((Ipv4Addr::LOCALHOST, 9600));
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
-        let listen = section.or("listen", default, listen);
+        let listen = section.or("listen", default, listen_like("127.0.0.1:9600"));
         let log = section.optional("log", values::parsed).or_else(|| "info".parse().ok());
         let log_format = section.or("log_format", LogFormat::Text, values::one_of(&formats));
         Some(Self { listen, log: log?, log_format })
     }
 }
 
-fn listen(raw: &Raw) -> Result<SocketAddr, InvalidValue> {
-    let text = values::text(raw)?;
-    let remedy =
-        "write an IP address and a port, like \"127.0.0.1:9600\", or \"0.0.0.0:9600\" for all interfaces";
-    text.parse().map_err(|_| InvalidValue::new(format!("`{text}` is no address to listen on"), remedy))
+/// An address to listen on; `example` is the one that the remedy shows.
+pub(super) fn listen_like(example: &'static str) -> impl Fn(&Raw) -> Result<SocketAddr, InvalidValue> {
+    move |raw| {
+        let text = values::text(raw)?;
+        text.parse().map_err(|_| {
+            let port = example.rsplit(':').next().unwrap_or_default();
+            let remedy = format!(
+                "write an IP address and a port, like \"{example}\", or \"0.0.0.0:{port}\" for all interfaces"
+            );
+            InvalidValue::new(format!("`{text}` is no address to listen on"), remedy)
+        })
+    }
 }

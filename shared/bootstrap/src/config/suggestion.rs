@@ -1,7 +1,7 @@
 //! The nearest known name to a misspelt one.
 
 /// "did you mean …" if a candidate is near, else the list of what is known.
-pub(super) fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+pub fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
     let mut candidates: Vec<&str> = candidates.into_iter().collect();
     candidates.sort_unstable();
     candidates.dedup();
@@ -15,7 +15,7 @@ pub(super) fn suggest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
 }
 
 /// The candidate that a person who typed `name` most likely meant.
-pub(super) fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let typed = fold(name);
     // A third of the name may differ: enough for slips, too little to propose an unrelated word.
     let tolerance = (name.chars().count() / 3).clamp(1, 5);

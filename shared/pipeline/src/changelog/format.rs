@@ -127,15 +127,17 @@ pub fn read(bytes: &[u8]) -> Result<(OpenerId, Entry), FormatError> {
     if fingerprint != FINGERPRINT {
         return Err(FormatError::Schema(fingerprint));
     }
-    let mut reader = Reader { rest, len: bytes.len() };
+    let mut reader = Reader { rest };
     let read = reader.entry().filter(|_| reader.rest.is_empty());
     read.ok_or(FormatError::Invalid(bytes.len() - reader.rest.len()))
 }
 
 struct Reader<'a> {
     rest: &'a [u8],
-    len: usize,
 }
+
+/// A key, and that nothing is known of it: no more marks than fit are given memory.
+const SMALLEST_MARK: usize = 18;
 
 impl Reader<'_> {
     fn entry(&mut self) -> Option<(OpenerId, Entry)> {
@@ -162,7 +164,8 @@ impl Reader<'_> {
                 }
                 count => count,
             };
-            let count = usize::try_from(count).ok().filter(|&count| count <= self.len)?;
+            let most = self.rest.len() / SMALLEST_MARK;
+            let count = usize::try_from(count).ok().filter(|&count| count <= most)?;
             entries.reserve(count);
             for _ in 0..count {
                 let key = IdempotencyKey(self.chunk()?);

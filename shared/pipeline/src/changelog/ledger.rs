@@ -68,10 +68,14 @@ pub(super) enum Next {
 pub(super) struct Ledger {
     /// Told from those of the same partition before.
     pub(super) life: u64,
+    /// The first life since the partition was let go of last: what was appended in any since is still its owner's.
+    first_life: u64,
     pub(super) log: TopicPartition,
     pub(super) stage: Stage,
     /// `Opened` is in the log.
     pub(super) announced: bool,
+    /// `Opened` may be in the log: it was handed over.
+    pub(super) may_be_announced: bool,
     /// How far the log was read when the partition was open last; `None`: this process has not come to have it open. What a copy
     /// holds says nothing of that: it may be of an earlier time.
     pub(super) known: Option<CommitPosition>,
@@ -92,9 +96,11 @@ impl Ledger {
     pub(super) fn new(life: u64, log: TopicPartition, opening: Asker) -> Self {
         Self {
             life,
+            first_life: life,
             log,
             stage: Stage::OpeningCopy,
             announced: false,
+            may_be_announced: false,
             known: None,
             opening: Some(opening),
             copy: LocalCopy::default(),
@@ -103,6 +109,25 @@ impl Ledger {
             reading: false,
             checking: false,
         }
+    }
+
+    /// The same, which is opened again: its copy was lost, or an earlier opening failed. What it appended is answered when it is in the
+    /// new copy.
+    pub(super) fn reopened(self, life: u64, opening: Asker) -> Self {
+        let known = self.known_so_far();
+        let Self {
+            first_life, log, announced, may_be_announced, opening: before, acked, on_their_way, ..
+        } = self;
+        if let Some(before) = before {
+            before.answer(Err(MarkStoreError::Read("it is opened anew".to_owned())));
+        }
+        let new = Self::new(life, log, opening);
+        Self { first_life, announced, may_be_announced, known, acked, on_their_way, ..new }
+    }
+
+    /// Whether it appended in that life.
+    pub(super) fn appended_in(&self, life: u64) -> bool {
+        (self.first_life..=self.life).contains(&life)
     }
 
     /// How far this process has read the log with the partition open.

@@ -1,7 +1,8 @@
 //! Local copies of marks on a machine's disk, and their reader: what a [`Changelog`](crate::changelog::Changelog) works with.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_domain::{CommitPosition, IdempotencyKey, Mark};
@@ -86,14 +87,31 @@ pub struct FakeTable {
     pub disk: Disk,
     faults: Faults,
     life: Life,
-    open: Arc<Mutex<BTreeSet<TopicPartition>>>,
+    /// Each with the number of its opening: what was begun in an earlier one changes nothing.
+    open: Arc<Mutex<BTreeMap<TopicPartition, u64>>>,
+    openings: Arc<AtomicU64>,
     pub(super) parcels: Parcels,
 }
 
 impl FakeTable {
     /// The copies on a disk, for one process.
     pub fn new(disk: Disk, faults: Faults, life: Life) -> Self {
-        Self { disk, faults, life, open: Arc::default(), parcels: Parcels::default() }
+        Self {
+            disk,
+            faults,
+            life,
+            open: Arc::default(),
+            openings: Arc::default(),
+            parcels: Parcels::default(),
+        }
+    }
+
+    fn opening(&self, at: &TopicPartition) -> Option<u64> {
+        self.open.lock().get(at).copied()
+    }
+
+    fn is_open(&self, at: &TopicPartition) -> bool {
+        self.opening(at).is_some()
     }
 
     /// The copy is lost while it is open, as when its directory is set aside.
@@ -110,10 +128,11 @@ impl MarkTable for FakeTable {
         let (inbox, open, at, disk) =
             (inbox.clone(), self.open.clone(), partition.clone(), self.disk.clone());
         let (opens, wait) = self.faults.fate(&Port::Open).answer();
+        let opening = self.openings.fetch_add(1, Ordering::Relaxed);
         self.parcels.send(&format!("open {partition}"), wait, move || {
             let answer = if opens {
                 let local = disk.0.lock().copies.get(&at).map(|copy| copy.local).unwrap_or_default();
-                open.lock().insert(at);
+                open.lock().entry(at).or_insert(opening);
                 Ok(local)
             } else {
                 Err(MarkStoreError::Read("drawn".to_owned()))
@@ -128,7 +147,7 @@ impl MarkTable for FakeTable {
         keys: &[IdempotencyKey],
         found: &mut Vec<Mark>,
     ) -> Result<(), MarkStoreError> {
-        if !self.open.lock().contains(partition) {
+        if !self.is_open(partition) {
             return Err(MarkStoreError::NotOpen(partition.clone()));
         }
         found.extend(keys.iter().map(|key| self.disk.get(partition, key)));
@@ -143,7 +162,7 @@ impl MarkTable for FakeTable {
         if matches!(fate, Fate::TooLarge | Fate::FailsTooLarge(_)) {
             self.set_aside(partition);
         }
-        if !self.open.lock().contains(partition) {
+        if !self.is_open(partition) {
             return Err(MarkStoreError::NotOpen(partition.clone()));
         }
         if !matches!(fate, Fate::Succeeds(_) | Fate::LosesAnswer(_)) {
@@ -181,10 +200,11 @@ impl ChangelogReader for FakeReader {
     fn catch_up(&self, request: CatchUp, ticket: Ticket, inbox: &Arc<Inbox<CaughtUp>>) {
         let (log, table, inbox) = (self.log.clone(), self.table.clone(), inbox.clone());
         let (works, wait) = self.faults.fate(&Port::Fetch(request.log.topic.to_string())).answer();
+        let opening = table.opening(&request.partition);
         self.table.parcels.send(&format!("read {}", request.log), wait, move || {
             let answer = if !works {
                 Err(MarkStoreError::Read("drawn".to_owned()))
-            } else if !table.open.lock().contains(&request.partition) {
+            } else if opening.is_none() || table.opening(&request.partition) != opening {
                 Err(MarkStoreError::NotOpen(request.partition.clone()))
             } else if table.life.is_over() {
                 return;

@@ -10,7 +10,7 @@ use tidegate_domain::mark::{Phase, Starts};
 use tidegate_domain::{Failure, FailureKind, Mark};
 use tracing::{info, warn};
 
-use super::stage::{JobStage, State};
+use super::stage::{InHand, JobStage, State};
 use crate::keyed::Key;
 use crate::ports::MarkEntry;
 use crate::stage::Desk;
@@ -132,12 +132,22 @@ impl JobStage {
     /// Judges a job that waited for its turn outside of the queue: meanwhile, a deposed owner may have done it.
     fn judge_anew(&mut self, key: Key, desk: &mut Desk) {
         let (slot, mut known) = (self.jobs[key].slot, Vec::new());
-        if self.look_up(slot, &[key], &mut known, desk) {
+        // A copy that is being restored may answer, and does not know everything.
+        if self.can_go_on(key, desk) && self.look_up(slot, &[key], &mut known, desk) {
             self.jobs[key].state = State::Queued;
             self.judge(key, known[0], desk);
         } else {
             self.jobs[key].state = State::WaitingToBeAlone;
         }
+    }
+
+    /// Whether nothing holds up the job's partition.
+    fn can_go_on(&mut self, key: Key, desk: &mut Desk) -> bool {
+        let slot = self.jobs[key].slot;
+        self.partitions.get_mut(&slot).is_some_and(|partition| {
+            partition.may_look_up_again(desk);
+            partition.goes_on()
+        })
     }
 
     /// How many more jobs of the partition may be handed out: of what may have killed a process, not much more is marked as started
@@ -154,23 +164,16 @@ impl JobStage {
     /// Lets the next one be alone that has to be; true when handlers may be handed out otherwise.
     pub(super) fn see_to_loners(&mut self, desk: &mut Desk) -> bool {
         if let Some(key) = self.loners.current
-            && !self.jobs.get(key).is_some_and(|in_hand| in_hand.state.is_alone())
+            && !self.keeps_its_turn(key, desk)
         {
             self.loners.current = None;
             self.solitude.give_up();
         }
-        while self.loners.current.is_none()
-            && let Some(&key) = self.loners.waiting.front()
+        if self.loners.current.is_none()
+            && let Some(next) = self.next_loner(desk)
+            && self.solitude.ask()
         {
-            let waits = |state: &State| matches!(state, State::WaitingToBeAlone);
-            if !self.jobs.get(key).is_some_and(|in_hand| waits(&in_hand.state)) {
-                self.loners.waiting.pop_front();
-            } else if self.solitude.ask() {
-                self.loners.waiting.pop_front();
-                self.loners.current = Some(key);
-            } else {
-                break;
-            }
+            self.loners.current = self.loners.waiting.remove(next);
         }
         if !self.solitude.is_wanted() {
             return true;
@@ -186,6 +189,29 @@ impl JobStage {
             self.judge_anew(key, desk);
         }
         false
+    }
+
+    /// Whether the job whose turn it is still needs it. The process must not stand still for one whose own partition can't go on; what
+    /// is marked as alone stays it.
+    fn keeps_its_turn(&mut self, key: Key, desk: &mut Desk) -> bool {
+        match self.jobs.get(key) {
+            Some(InHand { state: State::WaitingToBeAlone, careful: false, .. }) => {
+                let goes_on = self.can_go_on(key, desk);
+                if !goes_on {
+                    self.loners.waiting.push_back(key);
+                }
+                goes_on
+            }
+            in_hand => in_hand.is_some_and(|in_hand| in_hand.state.is_alone()),
+        }
+    }
+
+    /// The place of the first one that waits for its turn and could use it.
+    fn next_loner(&mut self, desk: &mut Desk) -> Option<usize> {
+        let jobs = &self.jobs;
+        let waits = |key: &Key| matches!(jobs.get(*key), Some(InHand { state: State::WaitingToBeAlone, .. }));
+        self.loners.waiting.retain(waits);
+        (0..self.loners.waiting.len()).find(|&place| self.can_go_on(self.loners.waiting[place], desk))
     }
 }
 

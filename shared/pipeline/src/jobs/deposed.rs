@@ -39,7 +39,7 @@ const TELL_FOR: Duration = Duration::from_secs(600);
 
 impl JobStage {
     /// What runs goes on to its end; everything else of the partition is dropped.
-    pub(super) fn depose(&mut self, slot: Slot, desk: &Desk) {
+    pub(super) fn depose(&mut self, slot: Slot, desk: &mut Desk) {
         let theirs = |(key, in_hand): (Key, &InHand)| {
             (in_hand.slot == slot).then_some((key, matches!(in_hand.state, State::Running(_))))
         };
@@ -79,7 +79,7 @@ impl JobStage {
 
     /// Says that the partition is let go of. What is known of its jobs and not acknowledged becomes known to its next owner: before
     /// that, so that this very process, should it be the owner, reads it.
-    pub(super) fn let_go(&mut self, partition: &Partition, desk: &Desk) {
+    pub(super) fn let_go(&mut self, partition: &Partition, desk: &mut Desk) {
         let entries = partition.unacknowledged();
         if !entries.is_empty() {
             self.deposed.tell(partition.at.clone(), entries, desk.now);
@@ -92,7 +92,7 @@ impl JobStage {
     }
 
     /// Tells the owners what is left to tell them.
-    pub(super) fn tell_owners(&mut self, desk: &Desk) {
+    pub(super) fn tell_owners(&mut self, desk: &mut Desk) {
         self.deposed.untold.retain(|partition, untold| {
             let gives_up = desk.now.duration_since(untold.since) > TELL_FOR;
             if gives_up {
@@ -103,7 +103,9 @@ impl JobStage {
         });
         let most = self.settings.marks_together;
         for (partition, untold) in &mut self.deposed.untold {
-            if untold.sent.is_none() && untold.again_at <= desk.now {
+            if untold.sent.is_none() && untold.again_at > desk.now {
+                desk.wake_at(untold.again_at);
+            } else if untold.sent.is_none() {
                 let rest = untold.entries.split_off(untold.entries.len().min(most));
                 let (ticket, entries) =
                     (self.jobs.free_ticket(), std::mem::replace(&mut untold.entries, rest));
@@ -114,7 +116,7 @@ impl JobStage {
     }
 
     /// An answer to what was told; false when it is none.
-    pub(super) fn told_owner(&mut self, ticket: Ticket, is_known: bool, desk: &mut Desk) -> bool {
+    pub(super) fn told_owner(&mut self, ticket: Ticket, is_known: bool, desk: &Desk) -> bool {
         let asked = |(_, untold): &(&TopicPartition, &mut Untold)| {
             untold.sent.as_ref().is_some_and(|(sent, _)| *sent == ticket)
         };
@@ -124,7 +126,6 @@ impl JobStage {
         {
             untold.entries.append(&mut entries);
             untold.again_at = desk.now + RETRY_PAUSE;
-            desk.wake_at(untold.again_at);
         }
         true
     }

@@ -38,6 +38,8 @@ pub(crate) struct Story {
     /// Processes that a handler ended, and jobs that were dead-lettered for it.
     pub(crate) crashes: u64,
     pub(crate) poisonous: u64,
+    /// Copies of marks that were lost while their partition was at work.
+    pub(crate) copies_lost: u64,
     /// How often a class was parked.
     pub(crate) parked: u64,
     /// Copies in the longest delay topic: nothing but a parked class sends jobs there.
@@ -64,6 +66,7 @@ impl Story {
         self.retries += other.retries;
         self.crashes += other.crashes;
         self.poisonous += other.poisonous;
+        self.copies_lost += other.copies_lost;
         self.parked += other.parked;
         self.climbed += other.climbed;
         self.replays += other.replays;
@@ -167,6 +170,7 @@ impl Cluster {
             80..84 => *self.outage.lock() = true,
             84..88 => *self.outage.lock() = false,
             88..94 => self.replay(),
+            94..97 => self.lose_a_copy(),
             _ => {}
         }
         let wait = Duration::from_millis(
@@ -255,6 +259,17 @@ impl Cluster {
             }
         }
         self.members[to].node.assign(&partition);
+    }
+
+    fn lose_a_copy(&mut self) {
+        let workers: Vec<&Node> =
+            self.members.iter().filter(|m| m.role == Role::Worker).map(|m| &m.node).collect();
+        let Some(&node) = self.dice.pick(&workers) else { return };
+        let partitions: Vec<&TopicPartition> = node.assigned().iter().collect();
+        if let (Some((table, _)), Some(at)) = (&node.parts.table, self.dice.pick(&partitions)) {
+            table.set_aside(at);
+            self.story.copies_lost += 1;
+        }
     }
 
     async fn tell_the_deposed(&mut self) {

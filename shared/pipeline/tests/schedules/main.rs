@@ -79,6 +79,7 @@ fn check(stream: u64) {
         ("deposed owners", sum.deposed),
         ("dead letters", sum.dead),
         ("retries", sum.retries),
+        ("copies lost", sum.copies_lost),
         ("crashes", sum.crashes),
         ("jobs dead-lettered for crashes", sum.poisonous * 4),
         ("times that a class was parked", sum.parked),

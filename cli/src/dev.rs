@@ -1,0 +1,83 @@
+//! `tidegate dev`, and the worker process that it starts.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tidegate_bootstrap::ExitCode;
+use tidegate_dev::{Addresses, End, HIGHEST_RATE, Load, Options, Play, Show, WorkerPlace};
+use tidegate_service::ServiceError;
+
+use crate::Answer;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  tidegate dev                            a shop for a minute: publishing, failures, retries, and a sum that adds up
+  tidegate dev --kill-worker              the worker is killed in the middle of its jobs, and another one takes over
+  tidegate dev --config tidegate.toml     your classes and endpoints; publish to the addresses that it prints
+
+Nothing needs to be installed: broker and schema registry are embedded. All is in memory and gone at the end.")]
+pub(crate) struct Dev {
+    /// How many records the shop publishes [default: a minute's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "forever")]
+    events: Option<u64>,
+    /// How many records it publishes in a second
+    #[arg(long, value_name = "R", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=i64::from(HIGHEST_RATE)))]
+    rate: u32,
+    /// Publish until Ctrl-C
+    #[arg(long)]
+    forever: bool,
+    /// Run the worker as a process of its own, kill it in the middle of its jobs, and tell what comes of it
+    #[arg(long, conflicts_with = "forever")]
+    kill_worker: bool,
+    /// Plain lines, also on a terminal
+    #[arg(long)]
+    plain: bool,
+}
+
+/// How long the shop publishes by default, in seconds.
+const SECONDS: u64 = 60;
+/// How many records the story of the kill takes.
+const STORY: u64 = 1500;
+
+pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
+    let of = |default: u64| {
+        let records = (!args.forever).then(|| args.events.unwrap_or(default));
+        Load { rate: args.rate, records }
+    };
+    let play = match config {
+        Some(_) if args.kill_worker => {
+            let reason =
+                "--kill-worker tells a story of its own shop: leave --config (or TIDEGATE_CONFIG) out";
+            return Err(ServiceError::Configuration(reason.to_owned()).into());
+        }
+        Some(file) => Play::Own(file),
+        None if args.kill_worker => Play::KillWorker(of(STORY)),
+        None => Play::Shop(of(SECONDS * u64::from(args.rate))),
+    };
+    let show = if args.plain { Show::Plain } else { Show::Auto };
+    match tidegate_dev::run(&Options { play, show })? {
+        End::InOrder => Ok(ExitCode::Ok),
+        // As whoever is ended by the signal, which the second Ctrl-C stands for.
+        End::AtOnce => std::process::exit(130),
+    }
+}
+
+/// What dev mode tells the worker process that it starts.
+#[derive(Debug, Args)]
+pub(crate) struct DevWorker {
+    #[arg(long)]
+    bootstrap: String,
+    #[arg(long)]
+    registry: String,
+    #[arg(long)]
+    endpoint: String,
+    #[arg(long)]
+    state: PathBuf,
+}
+
+pub(crate) fn work(args: DevWorker) -> Answer {
+    let DevWorker { bootstrap, registry, endpoint, state } = args;
+    tidegate_dev::work(&WorkerPlace { addresses: Addresses { bootstrap, registry }, endpoint, state })?;
+    Ok(ExitCode::Ok)
+}

@@ -1,0 +1,163 @@
+//! `tidegate init`: a first configuration from a few answers.
+
+use std::io::{IsTerminal, stderr, stdin};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use tidegate_bootstrap::config::{DEFAULT_FILE, HttpUrl, TopicName, process_environment};
+use tidegate_bootstrap::init::{
+    Defaults, Dialogue, Field, FieldCheck, FieldKind, Given, InitError, Replace, SchemaTrouble, Schemas,
+    interview, refuse_existing, write_new,
+};
+use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_codec::{OutlinedField, RegistryError, SchemaRegistry};
+use tidegate_service::wiring;
+
+use crate::{Answer, block_on, print, print_note};
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+On a terminal it asks for what no flag gives; elsewhere, and with --yes, it takes defaults, and needs --topic, --key, --start and --url.
+
+Example:
+  tidegate init --topic shop.payments --key payment_id --start latest --url http://127.0.0.1:8000/charge")]
+pub(crate) struct Init {
+    /// Some Kafka brokers, as host:port, separated by commas
+    #[arg(long, value_name = "BROKERS")]
+    bootstrap: Option<String>,
+    /// The address of the schema registry
+    #[arg(long, value_name = "URL")]
+    registry: Option<String>,
+    /// The topic with the events
+    #[arg(long)]
+    topic: Option<String>,
+    /// A name for the jobs [default: the last part of the topic's name]
+    #[arg(long)]
+    class: Option<String>,
+    /// The fields that make two events the same job, separated by commas
+    #[arg(long, value_name = "FIELDS")]
+    key: Option<String>,
+    /// The tier: critical, default or bulk
+    #[arg(long)]
+    tier: Option<String>,
+    /// The endpoint that does the work
+    #[arg(long)]
+    url: Option<String>,
+    /// Where the first start begins: latest, earliest or a time
+    #[arg(long)]
+    start: Option<String>,
+    /// The file to write [default: what --config names, else tidegate.toml]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Replace the file if it is there
+    #[arg(long)]
+    force: bool,
+    /// Ask nothing: take the default of all that no flag gives
+    #[arg(long)]
+    yes: bool,
+    /// Do not ask the registry for the names of fields
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(crate) fn run(config: Option<&Path>, args: Init) -> Answer {
+    let file = args.out.as_deref().or(config).unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
+    let replace = args.force.then_some(Replace);
+    if replace.is_none() {
+        refuse_existing(&file)?;
+    }
+    let check = if args.offline { FieldCheck::Offline } else { FieldCheck::Required };
+    let asks = !args.yes && stdin().is_terminal() && stderr().is_terminal();
+    let given = Given {
+        bootstrap: args.bootstrap,
+        registry: args.registry,
+        topic: args.topic,
+        class: args.class,
+        key: args.key,
+        tier: args.tier,
+        url: args.url,
+        start: args.start,
+    };
+    let answers = if asks {
+        interview(&given, &mut Dialogue::new(stdin().lock(), stderr()), &Registry, check)?
+    } else {
+        let missing = given.missing();
+        if !missing.is_empty() {
+            return Err(InitError::Missing { flags: missing }.into());
+        }
+        interview(&given, &mut Defaults::new(stderr()), &Registry, check)?
+    };
+    write_new(&file, &answers.text(&file)?, replace)?;
+    if args.offline {
+        print_note("the names of fields were not checked: --offline");
+    }
+    print(&next_steps(&file, answers.tier.as_str()));
+    Ok(ExitCode::Ok)
+}
+
+fn next_steps(file: &Path, tier: &str) -> String {
+    let option = match file == Path::new(DEFAULT_FILE) {
+        true => String::new(),
+        false => format!(" --config {}", file.display()),
+    };
+    format!(
+        "wrote {file}. Next, each service in a terminal of its own:\n  \
+         tidegate config check{option}\n  \
+         tidegate topics apply{option}\n  \
+         tidegate ingest{option}\n  \
+         TIDEGATE_OBSERVE__LISTEN=127.0.0.1:9601 tidegate worker --tier {tier}{option}\n  \
+         TIDEGATE_OBSERVE__LISTEN=127.0.0.1:9602 tidegate retry{option}",
+        file = file.display(),
+    )
+}
+
+/// The registry that the answers name, with the credentials of the environment.
+struct Registry;
+
+impl Schemas for Registry {
+    fn fields(&self, registry: &HttpUrl, topic: &TopicName) -> Result<Vec<Field>, SchemaTrouble> {
+        let unreachable = |reason: &dyn std::fmt::Display| SchemaTrouble::Unreachable {
+            reason: format!("{registry}: {reason}"),
+        };
+        let client = client(registry).map_err(|error| unreachable(&error))?;
+        let subject = format!("{topic}-value");
+        let asked = block_on(async {
+            match client.latest(&subject).await {
+                // Which subjects there are only helps a person to see a slip: without them the answer is the same.
+                Err(RegistryError::UnknownSubject { subject }) => {
+                    let known = client.subjects().await;
+                    known.map(|known| Err(SchemaTrouble::UnknownSubject { subject, known }))
+                }
+                answer => answer.map(Ok),
+            }
+        });
+        let answer = asked.map_err(|error| unreachable(&error))?;
+        match answer {
+            Ok(Ok(schema)) => Ok(schema.outline().into_iter().map(field).collect()),
+            Ok(Err(trouble)) => Err(trouble),
+            Err(error @ (RegistryError::Invalid { .. } | RegistryError::Refused { .. })) => {
+                Err(SchemaTrouble::Unusable { reason: error.to_string() })
+            }
+            Err(error) => Err(unreachable(&error)),
+        }
+    }
+}
+
+/// Only what says who asks is taken from the environment: the rest of it may belong to settings that are not written yet.
+fn client(registry: &HttpUrl) -> anyhow::Result<SchemaRegistry> {
+    const TAKEN: [&str; 4] = ["USERNAME", "PASSWORD", "BEARER_TOKEN", "TIMEOUT"];
+    let environment = process_environment().filter(|(name, _)| {
+        name.strip_prefix("TIDEGATE_REGISTRY__").is_some_and(|setting| TAKEN.contains(&setting))
+    });
+    let text = format!("kafka.bootstrap = \"unused:1\"\nregistry.url = \"{registry}\"\n");
+    Ok(wiring::registry(&Config::parse("the environment", &text, environment)?)?)
+}
+
+fn field(field: OutlinedField) -> Field {
+    let kind = match (field.is_value, field.may_be_null) {
+        (false, _) => FieldKind::Container,
+        (true, true) => FieldKind::MaybeNull,
+        (true, false) => FieldKind::Value,
+    };
+    Field { path: field.path, type_name: field.type_name, kind }
+}

@@ -1,0 +1,96 @@
+//! What programs may look at.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::response::IntoResponse;
+use serde_json::{Value, json};
+
+use crate::Console;
+use crate::failure::{Answer, Failure};
+use crate::fields::{Fields, Query};
+use crate::gate::Asker;
+use crate::inbox::{Content, Event, Item};
+use crate::mask::mask;
+use crate::now;
+use crate::pages::{self, check_search};
+
+/// The most entries of one page.
+const LARGEST: usize = 1000;
+
+fn limit(fields: &Fields, default: usize) -> Result<usize, Failure> {
+    Ok(fields.number("limit")?.unwrap_or(default).clamp(1, LARGEST))
+}
+
+fn answer(value: impl serde::Serialize) -> Answer {
+    Ok(Json(value).into_response())
+}
+
+pub(super) async fn overview(State(console): State<Console>) -> Answer {
+    let at = now();
+    let overview = console.ask(move |inbox| inbox.overview(at)).await?;
+    let figures = console.figures().latest();
+    answer(json!({ "inbox": overview, "figures": *figures }))
+}
+
+pub(super) async fn groups(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    let mut query = pages::groups::query(&fields)?;
+    query.limit = limit(&fields, query.limit)?;
+    check_search(&console, &asker, &query.filter)?;
+    answer(console.ask(move |inbox| inbox.groups(&query)).await?)
+}
+
+pub(super) async fn items(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    let mut query = pages::items::query(&fields)?;
+    query.limit = limit(&fields, query.limit)?;
+    check_search(&console, &asker, &query.filter)?;
+    answer(console.ask(move |inbox| inbox.items(&query)).await?)
+}
+
+pub(super) async fn item(State(console): State<Console>, Path(name): Path<String>) -> Answer {
+    let (item, content) = pages::item::find(&console, name).await?;
+    let (content, is_masked) = mask(content, &console.settings().masked);
+    answer(whole(&item, &content, is_masked)?)
+}
+
+/// An item with what its latest letter holds.
+pub(super) fn whole(item: &Item, content: &Content, is_masked: bool) -> Result<Value, Failure> {
+    let mut value = serde_json::to_value(item).map_err(|_| Failure::broken())?;
+    let event = match &content.event {
+        Event::Decoded { schema, json } => json!({ "schema": schema, "event": json }),
+        Event::Undecodable { reason } => json!({ "undecodable": reason }),
+        Event::Absent { reason } => json!({ "absent": reason }),
+    };
+    let headers = content.headers.iter().map(|header| {
+        json!({ "name": String::from_utf8_lossy(&header.name), "value": super::body::bytes(header.value.as_deref()) })
+    });
+    let content = json!({
+        "masked": is_masked,
+        "event": event,
+        "key": super::body::bytes(content.key.as_deref()),
+        "value": super::body::bytes(content.value.as_deref()),
+        "headers": headers.collect::<Vec<_>>(),
+    });
+    if let Value::Object(fields) = &mut value {
+        fields.insert("content".to_owned(), content);
+    }
+    Ok(value)
+}
+
+pub(super) async fn plan(State(console): State<Console>, Path(id): Path<String>) -> Answer {
+    answer(pages::plan::find(&console, id).await?)
+}
+
+pub(super) async fn runs(State(console): State<Console>, Query(fields): Query) -> Answer {
+    let limit = limit(&fields, 100)?;
+    answer(json!({ "runs": console.ask(move |inbox| inbox.runs(limit)).await? }))
+}
+
+pub(super) async fn run(State(console): State<Console>, Path(id): Path<String>) -> Answer {
+    answer(pages::runs::find(&console, id).await?)
+}
+
+pub(super) async fn history(State(console): State<Console>, Query(fields): Query) -> Answer {
+    let mut query = pages::history::query(&fields);
+    query.limit = limit(&fields, query.limit)?;
+    answer(console.ask(move |inbox| inbox.history(&query)).await?)
+}

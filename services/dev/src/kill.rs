@@ -1,0 +1,345 @@
+//! "Kill it and watch": the worker is a process of its own, is killed in the middle of its jobs, and another one takes over. What is told is
+//! what was seen: by the endpoint, by the second worker's metrics, and in the topics themselves, since a killed process takes its
+//! counters with it.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate_bootstrap::Config;
+use tidegate_bootstrap::telemetry::{Metrics, init_logs_to};
+use tidegate_domain::Mark;
+use tidegate_kafka::single::read_topic;
+use tidegate_pipeline::changelog::format::{self, Entry};
+use tidegate_pipeline::events;
+use tidegate_service::wiring;
+
+use crate::demo::endpoint::{Endpoint, KeySeen, Pace};
+use crate::demo::events::CLASSES;
+use crate::demo::producer::{self, Producer, Published, Repeats};
+use crate::error::DevError;
+use crate::figures::Page;
+use crate::leave::{Leave, Wish};
+use crate::servers::{Servers, Source, config};
+use crate::services::{Services, Which};
+use crate::session::{Folder, refuse_overrun, register_schemas};
+use crate::sum::{Row, Sum};
+use crate::view::{say, write_error};
+use crate::worker_process::{WorkerPlace, WorkerProcess};
+use crate::{End, Load, demo};
+
+/// How long the group waits for a dead member. A cluster's own brokers would not go below 6 s.
+const SESSION: Duration = Duration::from_secs(4);
+/// How long a supervisor takes to start a process again.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+const READY_WITHIN: Duration = Duration::from_secs(60);
+/// For how long nothing may come to an end.
+const PATIENCE: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(100);
+/// How many jobs must be in hand for the kill to be worth it.
+const IN_HAND: usize = 5;
+
+/// The configuration, with a session short enough to watch a takeover.
+pub(crate) fn with_short_session(config: Arc<Config>) -> Arc<Config> {
+    let mut config = Arc::unwrap_or_clone(config);
+    config.consume.session_timeout = SESSION;
+    Arc::new(config)
+}
+
+pub(crate) async fn run(load: Load) -> Result<End, DevError> {
+    let leave = Leave::on_signals()?;
+    let folder = Folder::new()?;
+    let log = folder.path().join("worker.log");
+    let result = tokio::select! {
+        told = tell(load, &folder, &log) => told.map(|()| End::InOrder),
+        () = leave.wait_for(Wish::Leave) => {
+            say("Ended in the middle of the story; the worker process is ended too.");
+            Ok(End::InOrder)
+        }
+    };
+    if result.is_err() {
+        tail(&log);
+    }
+    result
+}
+
+/// The last lines of the worker's log: its folder is about to go.
+fn tail(log: &std::path::Path) {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(20)..].iter().for_each(|line| write_error(line));
+}
+
+struct Stage {
+    place: WorkerPlace,
+    config: Arc<Config>,
+    services: Services,
+    metrics: Metrics,
+    endpoint: Endpoint,
+    producer: Producer,
+    _servers: Servers,
+}
+
+async fn tell(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(), DevError> {
+    let (mut stage, mut worker) = begin(load, folder, log).await?;
+    stage.until_in_hand(&mut worker, load).await?;
+    let killed = stage.kill(worker).await?;
+    tokio::time::sleep(RESTART_AFTER).await;
+    let mut worker = WorkerProcess::start(&stage.place, log).await?;
+    say(&format!(
+        "Started process {} in its place. The group waits {} s for the dead one before it gives its partitions away \
+         (consume.session_timeout; 45 s by default).",
+        worker.pid(),
+        SESSION.as_secs()
+    ));
+    let page = stage.until_ended(&mut worker).await?;
+    let told = stage.conclude(&killed, &page);
+    stage.services.stop().await?;
+    told
+}
+
+async fn begin(
+    load: Load,
+    folder: &Folder,
+    log: &std::path::Path,
+) -> Result<(Stage, WorkerProcess), DevError> {
+    let servers = Servers::start().await?;
+    let endpoint = Endpoint::start(Pace::Slow).await?;
+    let (addresses, state) = (servers.addresses(), folder.state());
+    let text = demo::config(&endpoint.url());
+    let config = with_short_session(config(Source::Text(&text), &addresses, &state)?);
+    init_logs_to(std::fs::File::create(folder.path().join("tidegate.log"))?, &config.observe)?;
+    let metrics = Metrics::install()?;
+    events::describe();
+    servers.create_topics(&config)?;
+    let ids = register_schemas(&config).await?;
+    let mut services = Services::start(&config, Which::AllButTheWorker)?;
+    let place = WorkerPlace { addresses, endpoint: endpoint.url(), state };
+    let mut worker = WorkerProcess::start(&place, log).await?;
+    let deadline = Instant::now() + READY_WITHIN;
+    while !worker.is_ready().await || !services.not_ready().is_empty() {
+        services.check()?;
+        worker.check()?;
+        if Instant::now() > deadline {
+            let reasons = services.not_ready().join("; ");
+            return Err(DevError::NotReady {
+                within: READY_WITHIN,
+                reasons: format!("the worker process; {reasons}"),
+            });
+        }
+        tokio::time::sleep(TICK).await;
+    }
+    say(&format!(
+        "Ingest and retry run in this process ({}), the worker is process {}. {} a second are published.",
+        std::process::id(),
+        worker.pid(),
+        load.rate
+    ));
+    // Without repeats, whatever a worker skips was delivered twice.
+    let load = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::None };
+    let producer = Producer::start(&wiring::kafka(&config), ids, load)?;
+    let stage = Stage { place, config, services, metrics, endpoint, producer, _servers: servers };
+    Ok((stage, worker))
+}
+
+/// What was so when the worker was killed.
+struct Killed {
+    /// The keys of the jobs that it had in hand.
+    in_hand: Vec<String>,
+    /// What the endpoint had seen of each key by then.
+    before: HashMap<String, KeySeen>,
+}
+
+impl Stage {
+    fn garbage(&self) -> u64 {
+        self.producer.published().iter().map(|published| published.garbage).sum()
+    }
+
+    fn check(&mut self, worker: &mut WorkerProcess) -> Result<(), DevError> {
+        self.services.check()?;
+        worker.check()?;
+        self.producer.settled(self.endpoint.ended() + self.garbage());
+        Ok(())
+    }
+
+    /// Waits until some jobs are done and some are in hand.
+    async fn until_in_hand(&mut self, worker: &mut WorkerProcess, load: Load) -> Result<(), DevError> {
+        let enough = load.records.map_or(300, |records| (records / 3).min(300));
+        let deadline = Instant::now() + PATIENCE;
+        while self.endpoint.ended() < enough || self.endpoint.open().len() < IN_HAND {
+            self.check(worker)?;
+            if self.producer.has_ended()?
+                && self.endpoint.open().len() < IN_HAND
+                && self.endpoint.ended() >= enough
+            {
+                return Err(DevError::Worker(
+                    "had done everything before it could be killed; publish more".to_owned(),
+                ));
+            }
+            if Instant::now() > deadline {
+                return Err(DevError::Worker(format!("has done {} jobs only", self.endpoint.ended())));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    async fn kill(&self, worker: WorkerProcess) -> Result<Killed, DevError> {
+        let pid = worker.pid();
+        let (in_hand, before) = (self.endpoint.open(), self.endpoint.keys());
+        worker.kill().await?;
+        let done = before.values().filter(|seen| seen.done > 0).count();
+        say(&format!(
+            "Killed process {pid} (SIGKILL) with {} jobs in hand: the endpoint had their calls, and they had no answer yet. {done} jobs \
+             were done.",
+            in_hand.len()
+        ));
+        Ok(Killed { in_hand, before })
+    }
+
+    /// Waits until everything that was published has come to its end; returns the services' metrics.
+    async fn until_ended(&mut self, worker: &mut WorkerProcess) -> Result<Page, DevError> {
+        let (mut last, mut last_change, mut told, mut quiet) = (0, Instant::now(), Instant::now(), 0);
+        loop {
+            self.check(worker)?;
+            let page = Page::parse(&self.metrics.render()).and(worker.page().await?);
+            refuse_overrun(&page)?;
+            let ended = self.endpoint.ended() + page.sum(events::EVENTS, &[("fate", "dead")]);
+            if ended != last {
+                (last, last_change) = (ended, Instant::now());
+            }
+            let published = self.producer.total();
+            let all = self.producer.has_ended()? && ended >= published && self.open_records(&page) == 0;
+            // Lag is as of the last commit: once may be a moment too early.
+            quiet = if all { quiet + 1 } else { 0 };
+            if quiet == 5 {
+                return Ok(page);
+            }
+            if last_change.elapsed() > PATIENCE {
+                let left = format!("{ended} of {published} records did");
+                return Err(DevError::Unfinished { within: PATIENCE, left });
+            }
+            if told.elapsed() >= Duration::from_secs(1) {
+                told = Instant::now();
+                let skipped = page.sum(events::DUPLICATES, &[]);
+                say(&format!(
+                    "  {published} published, {ended} at an end, {skipped} delivered again and skipped"
+                ));
+            }
+            tokio::time::sleep(TICK).await;
+        }
+    }
+
+    /// Records of jobs and delay topics that are not settled.
+    fn open_records(&self, page: &Page) -> u64 {
+        let names = wiring::names(&self.config);
+        let tiers = self.config.tiers.keys();
+        let of_tier = |tier: &tidegate_bootstrap::config::TierName| -> u64 {
+            let rungs = self.config.retry.rungs();
+            let delays = rungs.iter().map(|rung| names.delay(tier.as_str(), rung.delay()));
+            let topics = delays.chain([names.jobs(tier.as_str())]);
+            topics.map(|topic| page.sum(events::PARTITION_LAG, &[("topic", topic.as_str())])).sum()
+        };
+        tiers.map(of_tier).sum()
+    }
+
+    fn conclude(&self, killed: &Killed, page: &Page) -> Result<(), DevError> {
+        let seen = self.endpoint.keys();
+        let again = killed.in_hand.iter().filter(|key| {
+            let calls = |keys: &HashMap<String, KeySeen>| keys.get(*key).map_or(0, |seen| seen.calls);
+            calls(&seen) > calls(&killed.before)
+        });
+        let again = again.count();
+        let verdict = |verdict| page.sum(events::DUPLICATES, &[("verdict", verdict)]);
+        let done_twice = seen.values().filter(|seen| seen.done > 1).count();
+        say(&format!(
+            "Delivered again: {again} of the {} jobs in hand ran again, each with the Idempotency-Key of its first call.",
+            killed.in_hand.len()
+        ));
+        say(&format!(
+            "Delivered again and skipped: {} that were done, {} whose later copy waited for its retry, {} that were dead-lettered.",
+            verdict("already-done") + verdict("resolved"),
+            verdict("superseded"),
+            verdict("already-dead")
+        ));
+        say(&format!(
+            "Done twice: {done_twice}. Their answer had been given, and not yet been marked: the window that the Idempotency-Key closes \
+             at the endpoint."
+        ));
+        let sum = self.sum(&seen, page)?;
+        say(&format!("\n{sum}"));
+        match self.problem(&sum, killed, &seen) {
+            Some(problem) => Err(DevError::WrongSum(problem)),
+            None => {
+                say(
+                    "Every record is accounted for: in the marks of what is done, in the dead-letter topic, and at the endpoint.",
+                );
+                Ok(())
+            }
+        }
+    }
+
+    fn problem(&self, sum: &Sum, killed: &Killed, seen: &HashMap<String, KeySeen>) -> Option<String> {
+        let without_end = |key: &&String| seen.get(*key).is_none_or(|seen| seen.done + seen.refused == 0);
+        let lost = killed.in_hand.iter().filter(without_end).count();
+        let lost = (lost > 0).then(|| format!("{lost} of the jobs in hand have no end"));
+        sum.problem().or(lost)
+    }
+
+    /// From the topics: what is marked as done, and what is dead-lettered.
+    fn sum(&self, seen: &HashMap<String, KeySeen>, page: &Page) -> Result<Sum, DevError> {
+        let done = self.done_keys()?;
+        let (refused, unreadable) = self.dead_letters()?;
+        let published: [Published; 3] = self.producer.published();
+        let mut sum = Sum { is_final: true, ..Sum::default() };
+        for ((row, class), published) in sum.rows.iter_mut().zip(&CLASSES).zip(published) {
+            let of_class = |key: &&String| seen.get(*key).is_some_and(|seen| seen.class == class.name);
+            let labels = [("class", class.name), ("outcome", "scheduled")];
+            *row = Row {
+                published: published.records,
+                done: done.iter().filter(of_class).count() as u64,
+                refused: refused.iter().filter(of_class).count() as u64,
+                unreadable: unreadable.get(class.topic).copied().unwrap_or_default(),
+                duplicates: published.repeats,
+                retries: page.sum(events::JOBS, &labels),
+                seen: self.endpoint.totals(class.name),
+            };
+        }
+        Ok(sum)
+    }
+
+    fn done_keys(&self) -> Result<HashSet<String>, DevError> {
+        let (kafka, names) = (wiring::kafka(&self.config), wiring::names(&self.config));
+        let mut marks: HashMap<String, Mark> = HashMap::new();
+        for tier in self.config.tiers.keys() {
+            read_topic(&kafka, names.marks(tier.as_str()).as_str(), |found| {
+                if let Ok((_, Entry::Marks(entries))) = format::read(found.record.value().unwrap_or_default())
+                {
+                    for entry in entries {
+                        let known = marks.entry(entry.key.to_string()).or_default();
+                        *known = known.join(entry.mark);
+                    }
+                }
+                ControlFlow::Continue(())
+            })?;
+        }
+        Ok(marks.into_iter().filter(|(_, mark)| mark.done.is_some()).map(|(key, _)| key).collect())
+    }
+
+    /// The keys of jobs that were refused, and how many records of each source topic were no jobs.
+    fn dead_letters(&self) -> Result<(HashSet<String>, HashMap<String, u64>), DevError> {
+        let (kafka, names) = (wiring::kafka(&self.config), wiring::names(&self.config));
+        let (mut jobs, mut others) = (HashSet::new(), HashMap::new());
+        read_topic(&kafka, names.dlq().as_str(), |found| {
+            let text =
+                |header| found.record.header(header).map(|value| String::from_utf8_lossy(value).into_owned());
+            match (text("job-key"), text("__connect.errors.topic")) {
+                (Some(key), _) => _ = jobs.insert(key),
+                (None, topic) => *others.entry(topic.unwrap_or_default()).or_default() += 1,
+            }
+            ControlFlow::Continue(())
+        })?;
+        Ok((jobs, others))
+    }
+}

@@ -1,0 +1,144 @@
+//! The embedded broker and registry, and a configuration that fits them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tidegate_bootstrap::config::process_environment;
+use tidegate_bootstrap::{Config, ConfigError};
+use tidegate_kafka::embedded::EmbeddedBroker;
+use tidegate_kafka::topics::TopicSpec;
+use tidegate_service::plan;
+
+use crate::error::DevError;
+use crate::registry::Registry;
+
+/// Both servers; they end when dropped.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    broker: EmbeddedBroker,
+    registry: Registry,
+}
+
+/// Where clients find the servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Addresses {
+    /// The broker, as `host:port`.
+    pub bootstrap: String,
+    /// The registry's URL.
+    pub registry: String,
+}
+
+impl Servers {
+    pub(crate) async fn start() -> Result<Self, DevError> {
+        Ok(Self { broker: EmbeddedBroker::start()?, registry: Registry::start().await? })
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        Addresses { bootstrap: self.broker.bootstrap(), registry: self.registry.url() }
+    }
+
+    /// Creates every topic of the pipeline, and its sources: nobody else could.
+    pub(crate) fn create_topics(&self, config: &Config) -> Result<(), DevError> {
+        let mut specs = plan::topics(config);
+        specs.extend(config.sources.keys().map(|source| TopicSpec {
+            name: source.to_string(),
+            partitions: None,
+            keyed: false,
+            replication: None,
+            settings: Default::default(),
+        }));
+        Ok(self.broker.create(&specs)?)
+    }
+}
+
+/// The configuration of a file, or of the demo's text, on the embedded servers: what it says of Kafka and the registry does not count,
+/// passwords that are not at hand included, and marks are kept in `state`, which is gone at the end.
+pub(crate) fn config(
+    source: Source<'_>,
+    addresses: &Addresses,
+    state: &Path,
+) -> Result<Arc<Config>, ConfigError> {
+    let own = [
+        ("TIDEGATE_KAFKA__BOOTSTRAP", addresses.bootstrap.clone()),
+        ("TIDEGATE_REGISTRY__URL", addresses.registry.clone()),
+        ("TIDEGATE_STATE__DIR", state.display().to_string()),
+    ];
+    let own = own.map(|(name, value)| (name.to_owned(), value));
+    let config = match source {
+        Source::Text(text) => Config::parse("the demo", text, own.into_iter())?,
+        Source::File(path) => {
+            let text = std::fs::read_to_string(path);
+            let table = text.ok().and_then(|text| text.parse::<toml::Table>().ok());
+            // What is wrong with a file that can't be read, or is no TOML, is told as everywhere.
+            let Some(mut table) = table else {
+                return Config::load(Some(path), own.into_iter()).map(Arc::new);
+            };
+            SERVERS.iter().for_each(|section| drop(table.remove(*section)));
+            let replaced = |name: &str| {
+                let of = |section: &str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
+                SERVERS.iter().any(|section| of(section)) || name == "TIDEGATE_STATE__DIR"
+            };
+            let environment = process_environment().filter(|(name, _)| !replaced(name));
+            Config::parse(&path.display().to_string(), &table.to_string(), environment.chain(own))?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+/// The sections of servers that the embedded ones replace.
+const SERVERS: [&str; 2] = ["kafka", "registry"];
+
+/// Where a configuration comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Source<'a> {
+    File(&'a Path),
+    Text(&'a str),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_keeps_its_classes_and_leaves_its_servers_and_their_passwords() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tidegate.toml");
+        let text = r#"
+[kafka]
+bootstrap = "kafka.example.org:9093"
+properties = { "security.protocol" = "SASL_SSL", "sasl.mechanisms" = "PLAIN", "sasl.password" = "secret" }
+[registry]
+url = "https://registry.example.org"
+username = "me"
+[sources.events]
+start = "latest"
+[classes.charge]
+source = "events"
+key = ["id"]
+handler = { type = "log" }
+"#;
+        std::fs::write(&file, text).unwrap();
+        let addresses = Addresses {
+            bootstrap: "127.0.0.1:1234".to_owned(),
+            registry: "http://127.0.0.1:5678".to_owned(),
+        };
+        let config = config(Source::File(&file), &addresses, Path::new("/state")).unwrap();
+        assert_eq!(config.kafka.bootstrap_servers(), "127.0.0.1:1234");
+        assert!(config.kafka.properties.is_empty());
+        let registry = config.registry.as_ref().unwrap();
+        assert_eq!((registry.url[0].as_str(), &registry.username), ("http://127.0.0.1:5678", &None));
+        assert_eq!((config.classes.len(), config.state.dir.as_path()), (1, Path::new("/state")));
+    }
+
+    #[test]
+    fn a_file_that_names_no_servers_will_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tidegate.toml");
+        std::fs::write(&file, "[sources.events]\nstart = \"latest\"\n").unwrap();
+        let addresses = Addresses {
+            bootstrap: "127.0.0.1:1234".to_owned(),
+            registry: "http://127.0.0.1:5678".to_owned(),
+        };
+        assert!(config(Source::File(&file), &addresses, Path::new("/state")).is_ok());
+    }
+}

@@ -1,0 +1,209 @@
+//! What every run has: a folder, logs, metrics, the services, and a view of them.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use tidegate_bootstrap::Config;
+use tidegate_bootstrap::telemetry::{Metrics, init_logs, init_logs_to};
+use tidegate_pipeline::events;
+use tidegate_service::wiring;
+
+use crate::End;
+use crate::dead_letters::DeadLetters;
+use crate::demo::events::CLASSES;
+use crate::error::DevError;
+use crate::figures::Page;
+use crate::leave::{Leave, Wish};
+use crate::services::{Services, Which};
+use crate::snapshot::{Observer, Snapshot};
+use crate::view::{Show, View, is_live, write_error};
+
+/// How often there is something new to see.
+const TICK: Duration = Duration::from_millis(250);
+/// How long services may take to be ready: on a busy machine, creating clients takes its time.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A folder of the run, gone at its end, unless something failed while its log is in there.
+#[derive(Debug)]
+pub(crate) struct Folder {
+    dir: TempDir,
+    has_log: bool,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Result<Self, DevError> {
+        Ok(Self { dir: tempfile::Builder::new().prefix("tidegate-dev-").tempdir()?, has_log: false })
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Where marks are kept.
+    pub(crate) fn state(&self) -> std::path::PathBuf {
+        self.dir.path().join("state")
+    }
+
+    /// Sends logs to a file of this folder where the screen is taken, else to standard error.
+    pub(crate) fn init_logs(&mut self, config: &Config, live: bool) -> Result<(), DevError> {
+        if !live {
+            return Ok(init_logs(&config.observe)?);
+        }
+        let file = std::fs::File::create(self.dir.path().join(LOG))?;
+        self.has_log = true;
+        Ok(init_logs_to(file, &config.observe)?)
+    }
+
+    /// Keeps the folder if the run failed and its log is there.
+    pub(crate) fn end(mut self, failed: bool) {
+        if failed && self.has_log {
+            self.dir.disable_cleanup(true);
+            write_error(&format!("note: the log is {}", self.dir.path().join(LOG).display()));
+        }
+    }
+}
+
+const LOG: &str = "tidegate.log";
+
+/// A run of services, seen from outside.
+pub(crate) struct Session {
+    pub(crate) leave: Leave,
+    pub(crate) addresses: Vec<(&'static str, String)>,
+    services: Services,
+    metrics: Metrics,
+    observer: Observer,
+    view: View,
+    /// Where somebody looks: lines have no room for causes.
+    dead_letters: Option<DeadLetters>,
+}
+
+impl Session {
+    /// Starts the services and the view.
+    pub(crate) fn begin(config: &Arc<Config>, leave: Leave, show: Show) -> Result<Self, DevError> {
+        let metrics = Metrics::install()?;
+        events::describe();
+        let services = Services::start(config, Which::All)?;
+        let observer = Observer::new(config, Instant::now());
+        let dead_letters = is_live(show).then(|| DeadLetters::follow(config)).transpose()?;
+        let view = View::begin(is_live(show), &leave)?;
+        Ok(Self { leave, addresses: Vec::new(), services, metrics, observer, view, dead_letters })
+    }
+
+    /// Looks at everything once, and shows it.
+    pub(crate) fn look(&mut self, state: &str, published: Option<u64>) -> Result<Snapshot, DevError> {
+        self.services.check()?;
+        let page = self.page();
+        refuse_overrun(&page)?;
+        let now = Instant::now();
+        let mut snapshot = self.observer.observe(page, now);
+        if let Some(dead_letters) = &self.dead_letters {
+            snapshot.add_causes(dead_letters.causes(now));
+        }
+        state.clone_into(&mut snapshot.state);
+        snapshot.addresses.clone_from(&self.addresses);
+        snapshot.published = published;
+        self.view.show(&snapshot)?;
+        Ok(snapshot)
+    }
+
+    /// Waits until all services are ready; says no if somebody wants to leave first.
+    pub(crate) async fn until_ready(&mut self) -> Result<bool, DevError> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            self.look("starting", None)?;
+            let reasons = self.services.not_ready();
+            if reasons.is_empty() {
+                return Ok(true);
+            }
+            if Instant::now() > deadline {
+                return Err(DevError::NotReady { within: READY_WITHIN, reasons: reasons.join("; ") });
+            }
+            if self.tick(Wish::Leave).await >= Wish::Leave {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Waits a moment, or until somebody wishes to leave at least so urgently.
+    pub(crate) async fn tick(&self, wakes: Wish) -> Wish {
+        tokio::select! {
+            () = tokio::time::sleep(TICK) => {}
+            () = self.leave.wait_for(wakes) => {}
+        }
+        self.leave.now()
+    }
+
+    /// What the services say of themselves now.
+    pub(crate) fn page(&self) -> Page {
+        Page::parse(&self.metrics.render())
+    }
+
+    /// Ends the session, whatever came of it; an error that came first is the one that counts.
+    pub(crate) async fn end_after<T>(
+        mut self,
+        result: Result<T, DevError>,
+    ) -> Result<(T, End, Page), DevError> {
+        match result {
+            Ok(value) => self.end().await.map(|(end, page)| (value, end, page)),
+            Err(error) => {
+                self.view = View::nothing();
+                if let Err(later) = self.end().await {
+                    tracing::warn!(error = %later, "the end was not in order either");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops the services, and gives the screen back; returns what they had said last. A second wish to leave cuts it short.
+    async fn end(self) -> Result<(End, Page), DevError> {
+        let Self { leave, services, metrics, view, .. } = self;
+        let end = tokio::select! {
+            stopped = services.stop() => stopped.map(|()| End::InOrder)?,
+            () = leave.wait_for(Wish::Now) => End::AtOnce,
+        };
+        drop(view);
+        let page = Page::parse(&metrics.render());
+        refuse_overrun(&page)?;
+        Ok((end, page))
+    }
+}
+
+/// Records that were dropped before they were read make every sum wrong.
+pub(crate) fn refuse_overrun(page: &Page) -> Result<(), DevError> {
+    let lost = page.by("topic", events::OUT_OF_RANGE, &[]);
+    let lost: Vec<String> =
+        lost.into_iter().filter(|(_, count)| *count > 0).map(|(topic, _)| topic).collect();
+    if lost.is_empty() { Ok(()) } else { Err(DevError::Overrun { what: lost.join(", ") }) }
+}
+
+/// Registers the schemas of the shop; returns their ids, in the order of [`CLASSES`].
+pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevError> {
+    let registry = wiring::registry(config)
+        .map_err(|source| DevError::Service { service: "the schema registry".to_owned(), source })?;
+    let mut ids = [0; 3];
+    for (id, class) in ids.iter_mut().zip(&CLASSES) {
+        let subject = format!("{}-value", class.topic);
+        let registered = registry.register(&subject, class.schema).await;
+        *id = registered.map_err(|error| DevError::Publish(error.to_string()))?;
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_out_of_range_is_an_error_that_names_the_topic() {
+        let page = |count: u32| {
+            Page::parse(&format!("tidegate_offset_out_of_range_total{{topic=\"shop.payments\"}} {count}"))
+        };
+        assert!(refuse_overrun(&page(0)).is_ok());
+        let refused = refuse_overrun(&page(1)).unwrap_err();
+        assert!(refused.to_string().contains("shop.payments"), "{refused}");
+        assert_eq!(refused.exit_code(), tidegate_bootstrap::ExitCode::Failed);
+    }
+}

@@ -1,0 +1,111 @@
+//! The shop, played until it has published what it was to publish and all of it came to an end.
+
+use std::time::{Duration, Instant};
+
+use tidegate_service::wiring;
+
+use crate::demo::endpoint::{Endpoint, Pace};
+use crate::demo::producer::{self, Producer, Repeats};
+use crate::demo::{self};
+use crate::error::DevError;
+use crate::leave::{Leave, Wish};
+use crate::servers::{Servers, Source, config};
+use crate::session::{Folder, Session, register_schemas};
+use crate::sum::Sum;
+use crate::view::{Show, is_live, say};
+use crate::{End, Load};
+
+/// For how long nothing may come to an end while there is something left. The longest wait of the ladder is 16 s.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run(load: Load, show: Show) -> Result<End, DevError> {
+    let mut folder = Folder::new()?;
+    let result = play(load, show, &mut folder).await;
+    folder.end(result.is_err());
+    result
+}
+
+async fn play(load: Load, show: Show, folder: &mut Folder) -> Result<End, DevError> {
+    let leave = Leave::on_signals()?;
+    let servers = Servers::start().await?;
+    let endpoint = Endpoint::start(Pace::Brisk).await?;
+    let text = demo::config(&endpoint.url());
+    let config = config(Source::Text(&text), &servers.addresses(), &folder.state())?;
+    folder.init_logs(&config, is_live(show))?;
+    servers.create_topics(&config)?;
+    let ids = register_schemas(&config).await?;
+    let mut session = Session::begin(&config, leave, show)?;
+    let ready = session.until_ready().await;
+    if !matches!(ready, Ok(true)) {
+        let (_, end, _) = session.end_after(ready).await?;
+        say("Ended before anything was published.");
+        return Ok(end);
+    }
+    let load = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::Some };
+    let producer = Producer::start(&wiring::kafka(&config), ids, load)?;
+    let began = Instant::now();
+    let watched = watch(&mut session, &producer, &endpoint, load).await;
+    let took = began.elapsed();
+    let (watched, end, page) = session.end_after(watched).await?;
+    let mut sum = Sum::of(&page, &producer.published(), |class| endpoint.totals(class));
+    sum.is_final = watched == End::InOrder;
+    say(&format!("\n{sum}"));
+    match (watched, sum.problem()) {
+        (End::AtOnce, _) => {
+            say("Ended at once: not everything that was published has come to its end.");
+            Ok(End::AtOnce)
+        }
+        (End::InOrder, Some(problem)) => Err(DevError::WrongSum(problem)),
+        (End::InOrder, None) => {
+            say(&format!(
+                "Every one of {} records is accounted for, as the endpoint saw it too, after {:.1} s.",
+                producer.total(),
+                took.as_secs_f64()
+            ));
+            Ok(end)
+        }
+    }
+}
+
+/// Shows what happens until everything has come to its end, or somebody wants to leave at once.
+async fn watch(
+    session: &mut Session,
+    producer: &Producer,
+    endpoint: &Endpoint,
+    load: producer::Load,
+) -> Result<End, DevError> {
+    let (mut last, mut last_change) = (0, Instant::now());
+    loop {
+        let ended = producer.has_ended()?;
+        let sum = Sum::of(&session.page(), &producer.published(), |class| endpoint.totals(class));
+        let settled = sum.settled();
+        producer.settled(settled);
+        session.look(&state(producer, ended, load), Some(producer.total()))?;
+        if settled != last {
+            (last, last_change) = (settled, Instant::now());
+        }
+        if ended && settled >= producer.total() {
+            return Ok(End::InOrder);
+        }
+        if last_change.elapsed() > PATIENCE {
+            let left = format!("{settled} of {} records did", producer.total());
+            return Err(DevError::Unfinished { within: PATIENCE, left });
+        }
+        let wakes = if session.leave.now() == Wish::Stay { Wish::Leave } else { Wish::Now };
+        match session.tick(wakes).await {
+            Wish::Stay => {}
+            Wish::Leave => producer.stop(),
+            Wish::Now => return Ok(End::AtOnce),
+        }
+    }
+}
+
+fn state(producer: &Producer, ended: bool, load: producer::Load) -> String {
+    if ended {
+        "finishing what was published".to_owned()
+    } else if producer.is_held_back() {
+        format!("publishing waits: {} records are open", producer::MOST_OPEN)
+    } else {
+        format!("publishing {} a second", load.rate)
+    }
+}

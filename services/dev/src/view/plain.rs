@@ -1,0 +1,103 @@
+//! Plain lines: where nobody watches a terminal.
+
+use std::io::Write;
+use std::time::Duration;
+
+use crate::snapshot::{ClassFigures, Delayed, Snapshot};
+
+/// One line a second, when something has changed.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    last: Option<(Duration, String)>,
+}
+
+const EVERY: Duration = Duration::from_secs(1);
+
+impl Plain {
+    pub(super) fn show(&mut self, snapshot: &Snapshot) {
+        if let Some(line) = self.line(snapshot) {
+            say(&line);
+        }
+    }
+
+    fn line(&mut self, snapshot: &Snapshot) -> Option<String> {
+        let figures = figures(snapshot);
+        if let Some((at, shown)) = &self.last
+            && (snapshot.elapsed < *at + EVERY || *shown == figures)
+        {
+            return None;
+        }
+        let line = format!("{:>6.1} s  {figures}", snapshot.elapsed.as_secs_f64());
+        self.last = Some((snapshot.elapsed, figures));
+        Some(line)
+    }
+}
+
+fn figures(snapshot: &Snapshot) -> String {
+    let mut parts = vec![snapshot.state.clone()];
+    parts.extend(snapshot.published.map(|published| format!("{published} published")));
+    parts.extend(snapshot.classes.iter().map(class));
+    if snapshot.unreadable > 0 {
+        parts.push(format!("{} dead-lettered by ingest", snapshot.unreadable));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts.join(" | ")
+}
+
+fn class(class: &ClassFigures) -> String {
+    let mut text = format!("{} {} done", class.name, class.done);
+    let mut add = |count: u64, what: &str| {
+        if count > 0 {
+            text.push_str(&format!(", {count} {what}"));
+        }
+    };
+    add(class.waiting, "waiting");
+    if let Delayed::Exactly(delayed) = class.delayed {
+        add(delayed, "delayed");
+    }
+    add(class.dead, "dead");
+    add(class.duplicates, "duplicates skipped");
+    text
+}
+
+/// Says a line on standard output. A closed pipe (`| head`) ends the output, and not the run.
+pub(crate) fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+}
+
+/// Says a line on standard error.
+pub(crate) fn write_error(line: &str) {
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn snapshot(millis: u64, done: u64) -> Snapshot {
+        Snapshot {
+            elapsed: Duration::from_millis(millis),
+            state: "publishing".to_owned(),
+            published: Some(9),
+            classes: vec![ClassFigures {
+                name: "charge".to_owned(),
+                done,
+                dead: 1,
+                delayed: Delayed::Exactly(2),
+                ..ClassFigures::default()
+            }],
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_line_comes_once_a_second_and_only_when_something_changed() {
+        let mut plain = Plain::default();
+        let expected = "   1.0 s  publishing | 9 published | charge 5 done, 2 delayed, 1 dead";
+        assert_eq!(plain.line(&snapshot(1000, 5)).as_deref(), Some(expected));
+        assert_eq!(plain.line(&snapshot(1500, 6)), None);
+        assert!(plain.line(&snapshot(2000, 6)).is_some());
+        assert_eq!(plain.line(&snapshot(4000, 6)), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! How far consumer groups are behind, as an onlooker sees it.
+
+use std::collections::BTreeMap;
+
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use crate::look::{self, Reports};
+use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
+use crate::topics::TopicError;
+
+/// Looks at the positions of one group without being a member of it.
+pub struct GroupLag {
+    consumer: BaseConsumer<Reports>,
+}
+
+impl std::fmt::Debug for GroupLag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GroupLag").finish_non_exhaustive()
+    }
+}
+
+impl GroupLag {
+    /// An onlooker of `group`; nothing is asked yet.
+    pub fn new(settings: &KafkaSettings, group: &str) -> Result<Self, ConnectError> {
+        let mut config = settings.client("lag");
+        // It never subscribes and never commits: the group's name is all that it shares with its members.
+        config.set("group.id", group).set("enable.auto.commit", "false");
+        Ok(Self { consumer: look::client(config)? })
+    }
+
+    /// How many records of each topic, given with its partitions, lie behind the group's positions: from its beginning, where the
+    /// group has none. Blocks.
+    pub fn of(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {
+        let mut all = TopicPartitionList::new();
+        for (topic, partitions) in topics {
+            for partition in 0..i32::try_from(*partitions).unwrap_or(i32::MAX) {
+                all.add_partition(topic, partition);
+            }
+        }
+        let committed = self.consumer.committed_offsets(all, LOOK_TIMEOUT).map_err(TopicError::Request)?;
+        let mut lags: BTreeMap<String, u64> = BTreeMap::new();
+        for element in committed.elements() {
+            let (topic, partition) = (element.topic(), element.partition());
+            let bounds = self.consumer.fetch_watermarks(topic, partition, LOOK_TIMEOUT);
+            let (first, end) = bounds.map_err(TopicError::Request)?;
+            let position = match element.offset() {
+                Offset::Offset(offset) => offset.max(first),
+                _ => first,
+            };
+            *lags.entry(topic.to_owned()).or_default() += u64::try_from(end - position).unwrap_or(0);
+        }
+        Ok(lags)
+    }
+}

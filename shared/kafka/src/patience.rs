@@ -1,0 +1,90 @@
+//! Asking again, while the cluster heals.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::error::RDKafkaErrorCode as Code;
+use tracing::warn;
+
+use crate::topics::TopicError;
+
+/// For how long: a broker that died is noticed by the others after its session, 9 s by default (`broker.session.timeout.ms`), and
+/// then controller and leaders move.
+const HEALS_WITHIN: Duration = Duration::from_secs(30);
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Says whether a question that failed is asked again.
+pub(crate) struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    pub(crate) fn begin() -> Self {
+        Self { until: Instant::now() + HEALS_WITHIN }
+    }
+
+    /// How long to wait before the question is asked again; none: the error is the answer.
+    pub(crate) fn bears(&self, error: &TopicError) -> Option<Duration> {
+        let again = may_heal(error) && Instant::now() < self.until;
+        if again {
+            warn!(%error, "a broker may be away: asked again");
+        }
+        again.then_some(ASK_AGAIN_AFTER)
+    }
+}
+
+/// Asks until there is an answer that counts. Blocks.
+pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, TopicError>) -> Result<T, TopicError> {
+    let patience = Patience::begin();
+    loop {
+        let answer = ask();
+        match answer.as_ref().err().and_then(|error| patience.bears(error)) {
+            Some(wait) => std::thread::sleep(wait),
+            None => return answer,
+        }
+    }
+}
+
+/// Whether it says that a broker is away or that a role moves, and not that something is refused or wrong.
+fn may_heal(error: &TopicError) -> bool {
+    let TopicError::Request(error) = error else { return false };
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            Code::OperationTimedOut
+                | Code::RequestTimedOut
+                | Code::BrokerTransportFailure
+                | Code::BrokerNotAvailable
+                | Code::LeaderNotAvailable
+                | Code::NotLeaderForPartition
+                | Code::NotController
+                | Code::NetworkException
+        )
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::error::KafkaError;
+
+    use super::*;
+
+    #[test]
+    fn a_timeout_is_asked_again_and_a_refusal_is_an_answer() {
+        let mut asked = 0;
+        let answer = patiently(|| {
+            asked += 1;
+            if asked == 1 {
+                Err(TopicError::Request(KafkaError::AdminOp(Code::OperationTimedOut)))
+            } else {
+                Ok(asked)
+            }
+        });
+        assert_eq!(answer.expect("the second answer counts"), 2);
+        let mut asked = 0;
+        let refused = patiently::<()>(|| {
+            asked += 1;
+            Err(TopicError::Request(KafkaError::AdminOp(Code::ClusterAuthorizationFailed)))
+        });
+        assert_eq!((asked, refused.is_err()), (1, true));
+    }
+}

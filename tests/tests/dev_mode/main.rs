@@ -1,0 +1,243 @@
+//! `tidegate dev` as somebody meets it who has nothing installed: the real binary, and no server.
+#![allow(clippy::unwrap_used, reason = "a test ends there")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use tidegate_tests::endpoint::{Answer, Endpoint};
+use tidegate_tests::guard::Exit;
+use tidegate_tests::http;
+use tidegate_tests::process::{Process, Setup};
+use tidegate_tests::wait::wait_until;
+
+mod terminal;
+
+/// A machine may be busy; nothing here waits for long otherwise.
+const SOON: Duration = Duration::from_secs(90);
+
+fn dev(arguments: &[&str]) -> Process {
+    Setup::new("dev", &[&["dev"], arguments].concat()).start()
+}
+
+/// The numbers of a line, in their order.
+fn numbers(line: &str) -> Vec<u64> {
+    line.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
+}
+
+/// The line that begins with this.
+#[track_caller]
+fn line<'a>(text: &'a str, begin: &str) -> &'a str {
+    text.lines()
+        .find(|line| line.trim_start().starts_with(begin))
+        .unwrap_or_else(|| panic!("no line {begin}:\n{text}"))
+}
+
+fn send(process: &Process, signal: &str) {
+    let sent = std::process::Command::new("kill").args([signal, &process.pid().to_string()]).status();
+    assert!(sent.unwrap().success());
+}
+
+#[test]
+fn the_shop_ends_by_itself_with_a_sum_in_which_every_record_has_its_end() {
+    let mut process = dev(&["--events", "400", "--rate", "400"]);
+    assert_eq!(process.wait(SOON), Exit(0));
+    let said = process.stdout();
+    let mut published = 0;
+    for class in ["charge", "welcome", "export"] {
+        let row = said.lines().find(|line| line.trim_start().starts_with(class)).map(numbers).unwrap();
+        let [all, done, dead, refused, unreadable, duplicates, retries] = row[..] else {
+            panic!("{class}: {row:?}\n{said}");
+        };
+        assert_eq!((all, dead), (done + dead + duplicates, refused + unreadable), "{class}: {row:?}");
+        assert!(done > 0 && refused > 0 && duplicates > 0 && retries > 0, "{class}: {row:?}");
+        published += all;
+    }
+    assert_eq!(published, 400);
+    assert!(said.contains("Every one of 400 records is accounted for"), "{said}");
+    // Where nobody watches, it is told line by line, without a code of a terminal.
+    assert!(line(&said, "0.").contains("starting") && !said.contains('\u{1b}'), "{said}");
+}
+
+#[test]
+fn what_a_killed_worker_had_in_hand_runs_again_and_what_it_had_done_is_skipped() {
+    let mut process = dev(&["--kill-worker", "--events", "700"]);
+    assert_eq!(process.wait(SOON), Exit(0));
+    let said = process.stdout();
+    let (killed, again) = (numbers(line(&said, "Killed process")), numbers(line(&said, "Delivered again: ")));
+    let skipped = numbers(line(&said, "Delivered again and skipped: "));
+    let (in_hand, done) = (killed[1], killed[2]);
+    assert!(in_hand >= 5 && done >= 200, "{said}");
+    // One that was answered in the very moment of the kill may have been marked in time.
+    assert!(again[0] > 0 && again[0] <= in_hand && again[1] == in_hand, "{said}");
+    assert!(skipped[0] > 0, "{said}");
+    assert!(said.contains("Every record is accounted for"), "{said}");
+    let pids = [killed[0], numbers(line(&said, "Started process"))[0]];
+    assert!(
+        pids.iter().all(|pid| !Path::new(&format!("/proc/{pid}")).exists()),
+        "a worker is left over: {said}"
+    );
+}
+
+const EVENT: &str = r#"{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "note", "type": "string", "default": ""}]}"#;
+
+/// A configuration of one class, as somebody has it for a real cluster.
+fn own_config(endpoint: &str, more: &str) -> String {
+    format!(
+        r#"
+[kafka]
+bootstrap = "kafka.example.org:9093"
+properties = {{ "security.protocol" = "SASL_SSL", "sasl.mechanisms" = "PLAIN" }}
+[sources.orders]
+start = "earliest"
+[classes.ship]
+source = "orders"
+key = ["id"]
+handler = {{ type = "http", url = "{endpoint}/ship" }}
+{more}
+"#
+    )
+}
+
+/// Starts dev mode with a configuration; returns the addresses that it prints.
+fn own(config: &str) -> (Process, String, String) {
+    let mut process = Setup::new("dev", &["dev"]).config(config).start();
+    process.wait_for_output("to publish: ", SOON);
+    let said = process.stdout();
+    let address = |name: &str| line(&said, name).split_whitespace().nth(1).unwrap().to_owned();
+    let (bootstrap, registry) = (address("bootstrap"), address("registry"));
+    (process, bootstrap, registry)
+}
+
+/// Publishes events by `tidegate produce`, as the printed line says.
+fn produce(bootstrap: &str, registry: &str, events: &[serde_json::Value]) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let schema = file("order.avsc", EVENT.to_owned());
+    let lines: Vec<String> = events.iter().map(ToString::to_string).collect();
+    let events = file("orders.jsonl", lines.join("\n"));
+    let mut process = Setup::new("produce", &["produce", "--topic", "orders", "--schema", &schema, &events])
+        .env("TIDEGATE_KAFKA__BOOTSTRAP", bootstrap)
+        .env("TIDEGATE_REGISTRY__URL", registry)
+        .start();
+    assert_eq!(process.wait(SOON), Exit(0), "{}", process.stderr());
+}
+
+#[test]
+fn a_configuration_of_ones_own_runs_on_the_embedded_servers_and_others_publish_to_them() {
+    let endpoint = Endpoint::start(|call| match call.json()["id"].as_str() {
+        Some("bad") => Answer::status(422),
+        _ => Answer::ok(),
+    });
+    let (mut process, bootstrap, registry) = own(&own_config(&endpoint.url(), ""));
+    produce(
+        &bootstrap,
+        &registry,
+        &[json!({"id": "a"}), json!({"id": "a"}), json!({"id": "b"}), json!({"id": "bad"})],
+    );
+    let calls = endpoint.wait_for_count(3, SOON);
+    let mut ids: Vec<String> =
+        calls.iter().map(|call| call.json()["id"].as_str().unwrap().to_owned()).collect();
+    ids.sort();
+    assert_eq!(ids, ["a", "b", "bad"]);
+    let (status, versions) = http::get(&format!("{registry}/subjects/orders-value/versions")).unwrap();
+    assert_eq!((status, versions.as_str()), (200, "[1]"));
+    process.wait_for_output("ship 2 done, 1 dead, 1 duplicates skipped", SOON);
+    send(&process, "-INT");
+    assert_eq!(process.wait(SOON), Exit(0));
+    let said = process.stdout();
+    let row = said.lines().rev().find(|line| line.trim_start().starts_with("ship")).map(numbers);
+    assert_eq!(row, Some(vec![2, 1, 1, 0]), "{said}");
+}
+
+/// Text that a producer's compression makes hardly smaller.
+fn incompressible(length: usize) -> String {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'0' + (state >> 24) as u8 % 75)
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+#[test]
+fn records_that_the_embedded_broker_dropped_unread_end_the_run_as_an_error() {
+    let endpoint = Endpoint::start(|_| Answer::hang());
+    // One record at a time, so that the others pile up in the broker.
+    let tier = "[tiers.default]\npartitions = 1\nwindow_records = 1\n";
+    let (mut process, bootstrap, registry) = own(&own_config(&endpoint.url(), tier));
+    let note = incompressible(200_000);
+    let events: Vec<_> = (0..150).map(|n| json!({"id": format!("order-{n}"), "note": note})).collect();
+    produce(&bootstrap, &registry, &events);
+    endpoint.wait_for_count(1, SOON);
+    // Now all of 30 MB are jobs, of which the broker holds 5 and the worker some more; or the source itself was dropped unread.
+    wait_until("150 jobs", SOON, || process.stdout().contains("150 waiting") || !process.is_running());
+    endpoint.answer_with(|_| Answer::ok());
+    assert_eq!(process.wait(SOON), Exit(1));
+    let said = process.stderr();
+    assert!(said.contains("error: records are gone unread: ") && said.contains("5 MiB"), "{said}");
+    assert!(!process.stdout().contains("accounted for"));
+}
+
+#[test]
+fn an_interrupt_ends_it_in_order_whenever_it_comes() {
+    // The moment, told by what was said last, and what is said at the end.
+    for (moment, end) in
+        [("starting", "Ended before anything was published."), ("publishing", "is accounted for")]
+    {
+        let mut process = dev(&["--forever"]);
+        process.wait_for_output(moment, SOON);
+        send(&process, "-INT");
+        assert_eq!(process.wait(SOON), Exit(0), "{moment}");
+        assert!(process.stdout().contains(end) || process.stdout().contains("is accounted for"), "{moment}");
+        assert!(!process.stderr().contains("panicked"), "{}", process.stderr());
+    }
+}
+
+#[test]
+fn a_second_interrupt_ends_it_at_once() {
+    let mut process = dev(&["--forever"]);
+    process.wait_for_output("publishing", SOON);
+    send(&process, "-INT");
+    process.wait_for_output("finishing", SOON);
+    send(&process, "-INT");
+    let exit = process.wait(SOON);
+    // All may have come to its end in the moment between the two.
+    assert!(
+        exit == Exit(130) || (exit == Exit(0) && process.stdout().contains("is accounted for")),
+        "{exit:?}"
+    );
+}
+
+#[test]
+fn an_interrupt_in_the_middle_of_the_kill_leaves_no_worker() {
+    let mut process = dev(&["--kill-worker"]);
+    process.wait_for_output("the worker is process", SOON);
+    let said = process.stdout();
+    let worker = numbers(line(&said, "Ingest and retry run in this process"))[1];
+    send(&process, "-INT");
+    assert_eq!(process.wait(SOON), Exit(0));
+    wait_until("the worker to be gone", SOON, || !Path::new(&format!("/proc/{worker}")).exists());
+}
+
+#[test]
+fn what_can_not_be_is_refused_with_what_to_do() {
+    let refused = |arguments: &[&str], part: &str| {
+        let mut process = dev(arguments);
+        assert_eq!(process.wait(SOON), Exit(2), "{arguments:?}");
+        assert!(process.stderr().contains(part), "{arguments:?}: {}", process.stderr());
+    };
+    refused(&["--config", "none.toml"], "cannot read none.toml");
+    refused(&["--kill-worker", "--config", "none.toml"], "leave --config");
+    refused(&["--rate", "100000"], "--rate");
+    refused(&["--events", "0"], "--events");
+    refused(&["--forever", "--kill-worker"], "cannot be used with");
+    let mut process = Setup::new("dev", &["dev"]).config("[sources.orders]\n").start();
+    assert_eq!(process.wait(SOON), Exit(2));
+    assert!(process.stderr().contains("sources.orders.start"), "{}", process.stderr());
+}

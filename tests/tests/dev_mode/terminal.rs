@@ -1,0 +1,166 @@
+//! Dev mode on a terminal: util-linux's `script` gives it one. What the terminal was before and is afterwards is compared by `stty`.
+
+use std::fs;
+use std::io::Write;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate_tests::process::tidegate_binary;
+use tidegate_tests::wait::{look_until, wait_until};
+
+use super::SOON;
+
+/// A shell on a terminal of its own, in which dev mode runs.
+struct Terminal {
+    script: Child,
+    keys: ChildStdin,
+    folder: TempDir,
+    size: [NonZero<u16>; 2],
+}
+
+impl Terminal {
+    fn start(columns: u16, rows: u16, arguments: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let shell = format!(
+            "stty cols {columns} rows {rows}; stty -a > before; {} dev {arguments} & echo $! > pid; fg > /dev/null; \
+             echo $? > code.part; stty -a > after; mv code.part code",
+            tidegate_binary().display()
+        );
+        let mut script = Command::new("script");
+        // Job control keeps the process in the terminal's foreground, and its number known.
+        script.args(["--quiet", "--flush", "--command", &format!("set -m; {shell}"), "screen"]);
+        script
+            .current_dir(folder.path())
+            .env("TERM", "xterm")
+            .env("SHELL", "/bin/bash")
+            .env_remove("NO_COLOR");
+        for variable in
+            ["TIDEGATE_TEST_BOOTSTRAP", "TIDEGATE_TEST_REGISTRY", "TIDEGATE_TEST_KEEP", "TIDEGATE_CONFIG"]
+        {
+            script.env_remove(variable);
+        }
+        let mut script = script.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let keys = script.stdin.take().unwrap();
+        Self { script, keys, folder, size: [rows, columns].map(|n| NonZero::new(n).unwrap()) }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// What a terminal makes of all that was written to it.
+    fn emulated(&self) -> vt100::Parser {
+        let mut parser = vt100::Parser::new(self.size[0], self.size[1], 100);
+        // A file that is not there yet holds nothing.
+        parser.process(&fs::read(self.path("screen")).unwrap_or_default());
+        parser
+    }
+
+    fn screen(&self) -> String {
+        self.emulated().screen().contents()
+    }
+
+    #[track_caller]
+    fn wait_for(&self, text: &str) {
+        let found = look_until(SOON, || self.screen().contains(text).then_some(()));
+        assert!(found.is_some(), "no {text:?} on the screen:\n{}", self.screen());
+    }
+
+    fn press(&mut self, keys: &[u8]) {
+        self.keys.write_all(keys).unwrap();
+        self.keys.flush().unwrap();
+    }
+
+    fn pid(&self) -> String {
+        fs::read_to_string(self.path("pid")).unwrap().trim().to_owned()
+    }
+
+    fn send(&self, signal: &str) {
+        assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
+    }
+
+    /// Waits for its end; returns the exit code, having checked that the terminal is what it was.
+    #[track_caller]
+    fn ended(&mut self) -> i32 {
+        wait_until("dev mode to end", SOON, || self.path("code").exists());
+        let file = |name: &str| fs::read_to_string(self.path(name)).unwrap();
+        assert_eq!(file("before"), file("after"), "the terminal is not what it was");
+        let emulated = self.emulated();
+        let screen = emulated.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor(), "the screen is not given back");
+        assert!(!screen.contents().contains("panicked"), "{}", screen.contents());
+        file("code").trim().parse().unwrap()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        if let Ok(pid) = fs::read_to_string(self.path("pid"))
+            && !self.path("code").exists()
+        {
+            drop(Command::new("kill").args(["-KILL", pid.trim()]).status());
+        }
+        drop(self.script.kill());
+        drop(self.script.wait());
+    }
+}
+
+#[test]
+fn on_a_terminal_there_is_a_live_view_and_after_it_the_sum() {
+    let mut terminal = Terminal::start(120, 30, "--events 400 --rate 400");
+    terminal.wait_for("wait p95");
+    terminal.wait_for("publishing");
+    assert_eq!(terminal.ended(), 0);
+    let screen = terminal.screen();
+    assert!(screen.contains("Every one of 400 records is accounted for"), "{screen}");
+}
+
+#[test]
+fn forty_columns_will_do_and_q_ends_it_in_order() {
+    let mut terminal = Terminal::start(40, 20, "--forever");
+    terminal.wait_for("publishing");
+    terminal.wait_for("q: end");
+    let screen = terminal.screen();
+    assert!(screen.contains("done/s") && screen.contains("charge") && !screen.contains("p95"), "{screen}");
+    terminal.press(b"q");
+    assert_eq!(terminal.ended(), 0);
+    assert!(terminal.screen().contains("accounted for"));
+}
+
+#[test]
+fn control_c_ends_it_in_order_and_a_second_time_at_once_with_the_terminal_as_it_was() {
+    let mut terminal = Terminal::start(100, 30, "--forever");
+    terminal.wait_for("publishing");
+    terminal.press(b"\x03");
+    terminal.wait_for("finishing");
+    terminal.press(b"\x03");
+    assert!([130, 0].contains(&terminal.ended()));
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back_too() {
+    for (moment, end) in [("starting", "Ended before"), ("publishing", "accounted for")] {
+        let mut terminal = Terminal::start(100, 30, "--forever");
+        terminal.wait_for(moment);
+        terminal.send("-TERM");
+        assert_eq!(terminal.ended(), 0, "{moment}");
+        let screen = terminal.screen();
+        assert!(screen.contains(end) || screen.contains("accounted for"), "{moment}: {screen}");
+    }
+}
+
+#[test]
+fn a_terminal_that_wants_plain_lines_gets_them() {
+    let terminal = Terminal::start(100, 30, "--plain --events 200 --rate 400");
+    terminal.wait_for("accounted for");
+    wait_until("dev mode to end", Duration::from_secs(30), || terminal.path("code").exists());
+    let written = fs::read(terminal.path("screen")).unwrap();
+    assert!(!String::from_utf8_lossy(&written).contains("\u{1b}[?1049h"));
+    assert_eq!(
+        fs::read_to_string(terminal.path("before")).unwrap(),
+        fs::read_to_string(terminal.path("after")).unwrap()
+    );
+}

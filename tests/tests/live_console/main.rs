@@ -1,0 +1,5 @@
+//! The console over a real Kafka, in a real browser.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
+
+mod shop;
+mod walk;
