@@ -27,7 +27,7 @@ const SLICE_TIME: f64 = 0.1;
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Where a letter stands, and how large its value is.
-type Standing = ((i32, i64), u64);
+type FoundLetter = ((i32, i64), u64);
 
 /// A replay that is to be published now.
 struct Due {
@@ -92,7 +92,7 @@ impl Runner<'_> {
     }
 
     /// The latest letter of an item, and its size; none where all are gone.
-    fn letter(&self, place: Place) -> Result<Option<Standing>, OperatorError> {
+    fn letter(&self, place: Place) -> Result<Option<FoundLetter>, OperatorError> {
         let found = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items
