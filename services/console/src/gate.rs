@@ -72,12 +72,11 @@ pub(crate) struct Gate {
 /// The middleware.
 pub(crate) async fn stand(State(gate): State<Gate>, request: Request, next: Next) -> Response {
     let is_api = request.uri().path().starts_with("/api/");
-    let path = request.uri().path().to_owned();
+    let asked = Asked::of(&request);
     let (mut asker, is_new) = match gate.asker(&request) {
         Ok(found) => found,
         Err(failure) => return finish(failure.into_response(), is_api),
     };
-    let is_get = request.method() == Method::GET;
     let answer = gate.let_through(&mut asker, request, next).await;
     let mut response = match answer {
         Ok(response) => response,
@@ -88,13 +87,36 @@ pub(crate) async fn stand(State(gate): State<Gate>, request: Request, next: Next
     if let Some(failure) = failure {
         response = match is_api {
             true => failure.problem(),
-            false => pages::failure(&gate.console, &asker, &failure, &path),
+            false => pages::failure(&gate.console, &asker, &failure, &asked),
         };
     }
-    if is_new && is_get && !is_api && !path.starts_with("/assets/") {
+    if is_new && asked.is_look && !is_api && !asked.path.starts_with("/assets/") {
         response.headers_mut().append(header::SET_COOKIE, asker.cookie.set(&asker.transport));
     }
     finish(response, is_api)
+}
+
+/// What was asked for, and on which page of ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) path: String,
+    pub(crate) is_look: bool,
+    /// The page that had the link or the form.
+    pub(crate) back: Option<String>,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let text = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let back = text(header::REFERER).and_then(|referer| {
+            let (_, place) = referer.split_once("://")?;
+            let (host, path) = place.split_at(place.find('/')?);
+            // Two slashes would lead to another site.
+            let is_ours = Some(host) == text(header::HOST) && !path.starts_with("//");
+            is_ours.then(|| path.to_owned())
+        });
+        Self { path: request.uri().path().to_owned(), is_look: is_safe(request.method()), back }
+    }
 }
 
 /// What axum says by a status alone.

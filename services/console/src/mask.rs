@@ -8,13 +8,22 @@ use crate::inbox::{Content, Event};
 /// What stands where something is hidden.
 pub(crate) const HIDDEN: &str = "•••";
 
+/// How much of a content is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shown {
+    /// All of it.
+    Whole,
+    /// Parts are hidden.
+    Masked,
+}
+
 /// The content without what the configuration hides, and whether anything is hidden.
 ///
 /// Bytes can't be hidden in part, so with one masked field all of the record's bytes are, and what the source put into key and
 /// headers. So are the bytes of what can't be read, in which nobody knows what stands where.
-pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, bool) {
+pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, Shown) {
     if fields.is_empty() {
-        return (content, false);
+        return (content, Shown::Whole);
     }
     let hides = match &mut content.event {
         Event::Decoded { json, .. } => {
@@ -25,7 +34,7 @@ pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, bool
         Event::Absent { .. } => content.value.is_some() || content.key.is_some(),
     };
     if !hides {
-        return (content, false);
+        return (content, Shown::Whole);
     }
     let hidden = || HIDDEN.as_bytes().to_vec();
     content.value = content.value.map(|_| hidden());
@@ -33,10 +42,11 @@ pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, bool
     for header in content.headers.iter_mut().filter(|header| !is_ours(&header.name)) {
         header.value = header.value.take().map(|_| hidden());
     }
-    (content, true)
+    (content, Shown::Masked)
 }
 
-fn is_ours(name: &[u8]) -> bool {
+/// Whether a header of a dead letter is one of tidegate's, which holds nothing of the event.
+pub(crate) fn is_ours(name: &[u8]) -> bool {
     name == b"job"
         || name.starts_with(b"job-")
         || name.starts_with(b"__connect.errors.")
@@ -88,8 +98,8 @@ mod tests {
     #[test]
     fn a_masked_field_is_hidden_wherever_it_stands_and_so_are_the_bytes_that_hold_it() {
         let event = json!({ "id": 1, "customer": { "iban": "DE1", "name": "Ana" }, "items": [{ "note": "DE1" }, { "note": "x" }] });
-        let (masked, hides) = mask(content(event), &paths(&["customer.iban", "items.note"]));
-        assert!(hides);
+        let (masked, shown) = mask(content(event), &paths(&["customer.iban", "items.note"]));
+        assert_eq!(shown, Shown::Masked);
         let Event::Decoded { json, .. } = &masked.event else { panic!("it is decoded") };
         assert_eq!(
             *json,
@@ -104,12 +114,12 @@ mod tests {
     #[test]
     fn an_event_without_masked_fields_is_shown_whole_and_one_that_cannot_be_read_is_not() {
         let event = json!({ "id": 1 });
-        assert!(!mask(content(event.clone()), &paths(&["iban", "id.x"])).1);
-        assert!(!mask(content(event), &[]).1);
+        assert_eq!(mask(content(event.clone()), &paths(&["iban", "id.x"])).1, Shown::Whole);
+        assert_eq!(mask(content(event), &[]).1, Shown::Whole);
         let undecodable =
             Content { event: Event::Undecodable { reason: "r".to_owned() }, ..content(Value::Null) };
-        let (masked, hides) = mask(undecodable, &paths(&["iban"]));
-        assert!(hides && masked.value.as_deref() == Some(HIDDEN.as_bytes()));
+        let (masked, shown) = mask(undecodable, &paths(&["iban"]));
+        assert_eq!((shown, masked.value.as_deref()), (Shown::Masked, Some(HIDDEN.as_bytes())));
     }
 
     #[test]

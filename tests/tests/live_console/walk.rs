@@ -9,7 +9,7 @@ use tidegate_tests::wait::wait_until;
 use crate::shop::{BROKEN, Shop};
 
 /// Pictures of the page that is shown: light, dark and on a phone. They are build output.
-fn shoot(browser: &Browser, name: &str) {
+pub(crate) fn shoot(browser: &Browser, name: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("console");
     for (theme, width, what) in [
         (Theme::Dark, Width::Desk, "dark"),
@@ -68,7 +68,7 @@ fn read_an_item(browser: &Browser) {
     browser.click("//table//a[contains(@href, '/items/')]");
     browser.wait_for("//h2[text()='Event']");
     let text = browser.text();
-    assert!(text.contains("\"id\": \"order-") && text.contains("job-error-fingerprint"), "{text}");
+    assert!(text.contains("\"id\": \"order-") && text.contains("headers of tidegate"), "{text}");
     assert!(text.contains("Round 0, attempt 1") && text.contains("http-422"), "{text}");
     shoot(browser, "item");
     browser.click("//nav[@aria-label='Where you are']/a[2]");
@@ -105,7 +105,7 @@ fn discard_with_a_reason(browser: &Browser, shop: &Shop) {
     browser.click("//button[@value='discard']");
     browser.wait_for_text("Say why you discard");
     shoot(browser, "refused");
-    browser.run("history.back()");
+    browser.click("//a[text()='Back']");
     browser.type_into("//input[@name='reason']", "the account is closed for good");
     browser.click("//button[@value='discard']");
     browser.wait_for_text("Discard 1 item?");

@@ -63,28 +63,37 @@ fn header_value(transport: &Transport, value: &str, more: &str) -> HeaderValue {
     HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
 
+/// Who connects to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// A proxy whose word counts.
+    Proxy,
+    /// Anybody.
+    Anybody,
+}
+
 /// How a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transport {
     client: IpAddr,
-    proxied: bool,
+    peer: Peer,
     pub(crate) is_https: bool,
 }
 
 impl Transport {
-    /// `proxied`: it comes from a proxy whose word counts.
-    pub(super) fn of(headers: &HeaderMap, peer: IpAddr, proxied: bool) -> Self {
+    pub(super) fn of(headers: &HeaderMap, address: IpAddr, peer: Peer) -> Self {
         let told =
             |name: &str| headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).next_back();
-        if !proxied {
-            return Self { client: peer, proxied, is_https: false };
+        if peer == Peer::Anybody {
+            return Self { client: address, peer, is_https: false };
         }
         // The last address is the proxy's own observation; those before it are what the client claims.
         let last = told("x-forwarded-for").and_then(|list| list.rsplit(',').next()).map(str::trim);
-        let client = last.and_then(|address| address.parse::<IpAddr>().ok()).unwrap_or(peer).to_canonical();
+        let client =
+            last.and_then(|address| address.parse::<IpAddr>().ok()).unwrap_or(address).to_canonical();
         let is_https =
             told("x-forwarded-proto").is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"));
-        Self { client, proxied, is_https }
+        Self { client, peer, is_https }
     }
 
     /// The address whose failed log-ins are counted.
@@ -93,7 +102,7 @@ impl Transport {
     }
 
     pub(super) fn is_proxied(&self) -> bool {
-        self.proxied
+        self.peer == Peer::Proxy
     }
 }
 
@@ -112,11 +121,11 @@ mod tests {
     #[test]
     fn a_cookie_is_for_this_site_alone_and_for_no_script() {
         let cookie = Cookie::random().unwrap();
-        let plain = Transport::of(&HeaderMap::new(), PEER, false);
+        let plain = Transport::of(&HeaderMap::new(), PEER, Peer::Anybody);
         let text = cookie.set(&plain).to_str().unwrap().to_owned();
         assert!(text.starts_with("tidegate=") && text.contains("; HttpOnly; SameSite=Strict"), "{text}");
         assert!(!text.contains("Secure"));
-        let https = Transport::of(&headers(&[("x-forwarded-proto", "https")]), PEER, true);
+        let https = Transport::of(&headers(&[("x-forwarded-proto", "https")]), PEER, Peer::Proxy);
         let secure = cookie.set(&https).to_str().unwrap().to_owned();
         assert!(secure.starts_with("__Host-tidegate=") && secure.ends_with("; Secure"), "{secure}");
         for set in [text, secure] {
@@ -128,9 +137,9 @@ mod tests {
     #[test]
     fn what_a_proxy_would_say_counts_from_a_proxy_only() {
         let told = headers(&[("x-forwarded-for", "1.1.1.1, 2.2.2.2"), ("x-forwarded-proto", "https")]);
-        let trusted = Transport::of(&told, PEER, true);
+        let trusted = Transport::of(&told, PEER, Peer::Proxy);
         assert_eq!((trusted.client().to_string().as_str(), trusted.is_https), ("2.2.2.2", true));
-        let anybody = Transport::of(&told, PEER, false);
+        let anybody = Transport::of(&told, PEER, Peer::Anybody);
         assert_eq!((anybody.client(), anybody.is_https), (PEER, false));
     }
 }

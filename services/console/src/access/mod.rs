@@ -21,6 +21,7 @@ pub use bind::{NotForEverybody, may_listen};
 pub(crate) use cookie::{Cookie, Transport};
 pub use token::{NewToken, NoRandomness};
 
+use cookie::Peer;
 use csrf::CsrfKey;
 use limiter::Limiter;
 use session::Sessions;
@@ -118,9 +119,11 @@ impl Access {
 
     /// How a request came to us: what a trusted proxy says of it, or what the connection shows.
     pub(crate) fn transport(&self, headers: &HeaderMap, peer: IpAddr) -> Transport {
-        let proxied =
-            self.settings.proxy.as_ref().is_some_and(|proxy| proxy.addresses.contains(&canonical(peer)));
-        Transport::of(headers, canonical(peer), proxied)
+        let address = canonical(peer);
+        let is_proxy = |proxy: &tidegate_bootstrap::config::Proxy| proxy.addresses.contains(&address);
+        let peer =
+            if self.settings.proxy.as_ref().is_some_and(is_proxy) { Peer::Proxy } else { Peer::Anybody };
+        Transport::of(headers, address, peer)
     }
 
     /// Who sends this request.

@@ -13,6 +13,7 @@ use crate::Console;
 use crate::failure::{Answer, Failure};
 use crate::gate::Asker;
 use crate::inbox::{Begin, Filter, Order, Ramp, Selection, Steer};
+use crate::mask::Shown;
 use crate::pages;
 
 use super::body::Body;
@@ -217,5 +218,5 @@ pub(super) async fn steer(
 /// The whole content of an item, after that is written down.
 pub(super) async fn reveal(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
     let (item, content) = pages::item::revealed(&console, &asker, name).await?;
-    Ok(Json(whole(&item, &content, false)?).into_response())
+    Ok(Json(whole(&item, &content, Shown::Whole)?).into_response())
 }

@@ -10,7 +10,7 @@ use crate::failure::{Answer, Failure};
 use crate::fields::{Fields, Query};
 use crate::gate::Asker;
 use crate::inbox::{Content, Event, Item};
-use crate::mask::mask;
+use crate::mask::{Shown, mask};
 use crate::now;
 use crate::pages::{self, check_search};
 
@@ -48,12 +48,12 @@ pub(super) async fn items(State(console): State<Console>, asker: Asker, Query(fi
 
 pub(super) async fn item(State(console): State<Console>, Path(name): Path<String>) -> Answer {
     let (item, content) = pages::item::find(&console, name).await?;
-    let (content, is_masked) = mask(content, &console.settings().masked);
-    answer(whole(&item, &content, is_masked)?)
+    let (content, shown) = mask(content, &console.settings().masked);
+    answer(whole(&item, &content, shown)?)
 }
 
 /// An item with what its latest letter holds.
-pub(super) fn whole(item: &Item, content: &Content, is_masked: bool) -> Result<Value, Failure> {
+pub(super) fn whole(item: &Item, content: &Content, much: Shown) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(item).map_err(|_| Failure::broken())?;
     let event = match &content.event {
         Event::Decoded { schema, json } => json!({ "schema": schema, "event": json }),
@@ -64,7 +64,7 @@ pub(super) fn whole(item: &Item, content: &Content, is_masked: bool) -> Result<V
         json!({ "name": String::from_utf8_lossy(&header.name), "value": super::body::bytes(header.value.as_deref()) })
     });
     let content = json!({
-        "masked": is_masked,
+        "masked": much == Shown::Masked,
         "event": event,
         "key": super::body::bytes(content.key.as_deref()),
         "value": super::body::bytes(content.value.as_deref()),

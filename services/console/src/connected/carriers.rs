@@ -32,21 +32,26 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// A ramp climbs when all outcomes of a step are in: so what had ended when a step is seen first ended in those before it.
     fn note(&mut self, progress: &RunProgress) {
         let (passed, failed) = (progress.passed as u64, progress.failed as u64);
         let step = usize::try_from(progress.step).unwrap_or(0);
+        self.count(passed, failed);
         if step > self.steps.len() {
-            if let Some(last) = self.steps.last() {
-                self.before = (self.before.0 + last.passed, self.before.1 + last.failed);
-            }
+            self.before = (passed, failed);
             self.steps.resize(step, Step::default());
         }
         if let Some(last) = self.steps.last_mut() {
             last.items = progress.step_items as u64;
+        }
+        self.under_way = progress.outstanding as u64;
+    }
+
+    fn count(&mut self, passed: u64, failed: u64) {
+        if let Some(last) = self.steps.last_mut() {
             last.passed = passed.saturating_sub(self.before.0);
             last.failed = failed.saturating_sub(self.before.1);
         }
-        self.under_way = progress.outstanding as u64;
     }
 }
 
@@ -174,7 +179,7 @@ mod tests {
     fn what_ended_is_told_by_the_step_that_it_belongs_to() {
         let mut known = Known::default();
         for (step, items, passed, failed) in
-            [(1, 1, 0, 0), (1, 1, 1, 0), (2, 5, 4, 1), (2, 5, 5, 1), (3, 25, 6, 1), (3, 25, 20, 3)]
+            [(1, 1, 0, 0), (2, 5, 1, 0), (2, 5, 3, 0), (3, 25, 5, 1), (3, 25, 20, 3)]
         {
             known.note(&progress(step, items, passed, failed));
         }

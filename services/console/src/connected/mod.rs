@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_bootstrap::Config;
+use tidegate_domain::inbox::ItemId;
 use tidegate_operator::{self as operator, OperatorError};
 use tokio::runtime::Handle;
 
@@ -175,8 +176,11 @@ impl Orders for Connected {
     }
 
     fn note(&self, by: &str, audit: &Audit) -> Answer<()> {
-        let id = audit.item.as_deref().and_then(|id| id.parse().ok());
-        Ok(self.inbox.audit(by, audit.what, id, audit.detail.as_deref())?)
+        let id: Option<ItemId> = audit.item.as_deref().and_then(|id| id.parse().ok());
+        // An item of a record that another tool wrote may have no id of its form. The history names it all the same.
+        let named = audit.item.as_ref().filter(|_| id.is_none()).map(|item| format!("item {item}"));
+        let detail = named.as_deref().or(audit.detail.as_deref());
+        Ok(self.inbox.audit(by, audit.what, id, detail)?)
     }
 }
 

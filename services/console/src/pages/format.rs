@@ -133,7 +133,7 @@ pub(super) fn readable(bytes: &[u8]) -> Option<&str> {
 /// A selection as the journal keeps it, without the marks of its lists: `states ["open","failed-again"]` as `states open or
 /// failed-again`.
 pub(super) fn selection(text: &str) -> String {
-    text.replace("\",\"", " or ").replace("[\"", "").replace("\"]", "")
+    text.replace("\",\"", " or ").replace("[\"", "").replace("\"]", "").replace("fingerprints ", "group ")
 }
 
 /// The beginning of a text, cut between characters.
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_selection_reads_as_words() {
         let kept = r#"fingerprints ["5f0c"], states ["open","failed-again"], text "refused""#;
-        assert_eq!(selection(kept), r#"fingerprints 5f0c, states open or failed-again, text "refused""#);
+        assert_eq!(selection(kept), r#"group 5f0c, states open or failed-again, text "refused""#);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::parts::{chart, kind, state, states};
 use super::selection::{For, bar};
 
 /// So many items are shown here.
-const LATEST: usize = 20;
+const LATEST: usize = 10;
 
 pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(key): Path<String>) -> Answer {
     let at = now();

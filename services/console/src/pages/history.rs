@@ -10,7 +10,7 @@ use crate::gate::Asker;
 use crate::inbox::{History, HistoryQuery};
 use crate::now;
 
-use super::format::{count, number, when};
+use super::format::{count, number, selection, when};
 use super::layout::{Page, Section};
 use super::parts::{empty, pager};
 
@@ -66,14 +66,20 @@ fn row(entry: &History, at: i64) -> Markup {
             td.num data-label="Items" {
                 @if entry.items > 0 {
                     (number(entry.items))
-                    @if entry.accepted < entry.items { span.fine { ", " (number(entry.accepted)) " count" } }
+                    @if is_order(&entry.what) && entry.accepted < entry.items { span.fine { ", " (number(entry.accepted)) " count" } }
                 } @else { span.none { "–" } }
             }
-            td data-label="Why" { @match &entry.reason { Some(reason) => (reason), None => { span.none { "–" } } } }
-            td data-label="Of" {
+            td.long data-label="Why" { @match &entry.reason { Some(reason) => (selection(reason)), None => { span.none { "–" } } } }
+            td.long data-label="Of" {
                 @if let Some(run) = &entry.run { a href={ "/replays/" (run) } { "run " code { (run) } } }
-                @if let Some(item) = &entry.item { code { (item) } }
+                @if let Some(item) = &entry.item { div.fine { code { (item) } } }
+                @if entry.run.is_none() && entry.item.is_none() { span.none { "–" } }
             }
         }
     }
+}
+
+/// Whether it is an order about items, which counts for some of them: the others are about a run.
+fn is_order(what: &str) -> bool {
+    matches!(what, "replay" | "forced replay" | "discard" | "reopen")
 }

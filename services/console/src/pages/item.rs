@@ -7,25 +7,25 @@ use maud::{Markup, html};
 use crate::Console;
 use crate::failure::{Answer, Failure};
 use crate::gate::Asker;
-use crate::inbox::{Audit, Content, Event, Item, JournalEntry, Letter};
-use crate::mask::mask;
+use crate::inbox::{Audit, Content, Event, Header, Item, JournalEntry, Letter};
+use crate::mask::{Shown, is_ours, mask};
 use crate::now;
 
-use super::format::{count, exact, hex_dump, number, readable, since, size, when};
+use super::format::{count, exact, hex_dump, readable, since, size, when};
 use super::layout::{Page, Section};
 use super::parts::{kind, state};
 use super::selection::{For, bar};
 
 pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
     let (item, content) = find(&console, name).await?;
-    let (content, is_masked) = mask(content, &console.settings().masked);
-    Ok(page(&console, &asker, &item, &content, is_masked))
+    let (content, shown) = mask(content, &console.settings().masked);
+    Ok(page(&console, &asker, &item, &content, shown))
 }
 
 /// Shows what is masked, after that is written down.
 pub(crate) async fn reveal(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
     let (item, content) = revealed(&console, &asker, name).await?;
-    Ok(page(&console, &asker, &item, &content, false))
+    Ok(page(&console, &asker, &item, &content, Shown::Whole))
 }
 
 /// The whole content of an item. The journal has who looked at it before it is shown.
@@ -48,14 +48,14 @@ pub(crate) async fn find(console: &Console, name: String) -> Result<(Item, Conte
     console.ask(move |inbox| inbox.item(&name)).await?.ok_or_else(missing)
 }
 
-fn page(console: &Console, asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Response {
+fn page(console: &Console, asker: &Asker, item: &Item, content: &Content, much: Shown) -> Response {
     let at = now();
     let body = html! {
         (head(item, at))
         (bar(asker, &For::Item { item: &item.row.item, state: &item.row.state }))
         div.columns {
             div.wide {
-                (event(asker, item, content, is_masked))
+                (event(asker, item, content, much))
                 (failures(&item.occurrences, at))
                 (happened(&item.journal, at))
             }
@@ -86,7 +86,7 @@ fn head(item: &Item, at: i64) -> Markup {
     }
 }
 
-fn event(asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Markup {
+fn event(asker: &Asker, item: &Item, content: &Content, much: Shown) -> Markup {
     html! {
         section.card aria-labelledby="event" {
             header {
@@ -98,8 +98,8 @@ fn event(asker: &Asker, item: &Item, content: &Content, is_masked: bool) -> Mark
                 Event::Undecodable { reason } => { p.note { "It can't be decoded: " (reason) } },
                 Event::Absent { reason } => { p.note { (reason) } },
             }
-            @if is_masked { (masked(asker, item)) } @else { (bytes(content)) }
-            @if let (Event::Decoded { json, .. }, false, true) = (&content.event, is_masked, may_edit(asker, item)) { (edit(asker, item, json)) }
+            @if much == Shown::Masked { (masked(asker, item)) } @else { (bytes(content)) }
+            @if let (Event::Decoded { json, .. }, Shown::Whole, true) = (&content.event, much, may_edit(asker, item)) { (edit(asker, item, json)) }
         }
     }
 }
@@ -213,14 +213,7 @@ fn facts(item: &Item, at: i64) -> Markup {
     let trace = item.occurrences.iter().find_map(|letter| letter.trace.as_deref());
     let plain: [(&str, Option<String>); 7] = [
         ("Source topic", Some(item.source.topic.clone())),
-        (
-            "Partition, offset",
-            Some(format!(
-                "{} / {}",
-                item.source.partition,
-                number(item.source.offset.max(0).cast_unsigned())
-            )),
-        ),
+        ("Partition, offset", Some(format!("{} / {}", item.source.partition, item.source.offset))),
         ("Class", item.row.class.clone()),
         ("Tier", item.row.tier.clone()),
         ("Handler", item.handler.clone()),
@@ -242,17 +235,27 @@ fn facts(item: &Item, at: i64) -> Markup {
 }
 
 fn headers(content: &Content) -> Markup {
+    let (ours, of_source): (Vec<&Header>, Vec<&Header>) =
+        content.headers.iter().partition(|header| is_ours(&header.name));
     html! {
         section.card aria-labelledby="headers" {
-            header { h2 #headers { "Key and headers" } p { (count(content.headers.len() as u64, "header", "headers")) } }
+            header { h2 #headers { "Key and headers" } }
             dl.facts.stacked {
                 div { dt { "key" } dd { (shown(content.key.as_deref())) } }
-                @for header in &content.headers {
-                    div { dt { (String::from_utf8_lossy(&header.name)) } dd { (shown(header.value.as_deref())) } }
+                @for header in of_source { (one(header)) }
+            }
+            @if !ours.is_empty() {
+                details {
+                    summary { (count(ours.len() as u64, "header", "headers")) " of tidegate’s own" }
+                    dl.facts.stacked { @for header in ours { (one(header)) } }
                 }
             }
         }
     }
+}
+
+fn one(header: &Header) -> Markup {
+    html! { div { dt { (String::from_utf8_lossy(&header.name)) } dd { (shown(header.value.as_deref())) } } }
 }
 
 /// Text as text, other bytes as hex, null as null.

@@ -10,7 +10,7 @@ use crate::Console;
 use crate::access::How;
 use crate::assets;
 use crate::failure::Failure;
-use crate::gate::Asker;
+use crate::gate::{Asked, Asker};
 
 /// The part of the console that a page belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,7 @@ fn who(asker: &Asker) -> Markup {
 }
 
 /// The page that tells of a failure, with what to do.
-pub(crate) fn failure(console: &Console, asker: &Asker, failure: &Failure, path: &str) -> Response {
-    let again = failure.status != StatusCode::NOT_FOUND && !path.starts_with("/login");
+pub(crate) fn failure(console: &Console, asker: &Asker, failure: &Failure, asked: &Asked) -> Response {
     let body = html! {
         section.trouble role="alert" {
             p.code { (failure.status.as_u16()) }
@@ -127,8 +126,9 @@ pub(crate) fn failure(console: &Console, asker: &Asker, failure: &Failure, path:
             p.lead { (failure.detail) }
             p.actions {
                 @if failure.status == StatusCode::UNAUTHORIZED { a.button href="/login" { "Log in" } }
-                @else { a.button href="/" { "Overview" } }
-                @if again && failure.status.is_server_error() { a.button.plain href=(path) { "Try again" } }
+                @else if asked.is_look && failure.status.is_server_error() { a.button href=(asked.path) { "Try again" } }
+                @else if let Some(back) = &asked.back { a.button href=(back) { "Back" } }
+                a.button.plain href="/" { "Overview" }
             }
         }
     };

@@ -158,7 +158,9 @@ fn with_silent(console: &Console, overview: &Overview) -> Vec<ClassRow> {
     let is_named = |class: &String| overview.classes.iter().any(|row| row.class == *class);
     let silent = console.classes().keys().filter(|class| !is_named(class));
     let silent = silent.map(|class| ClassRow { class: class.clone(), ..ClassRow::default() });
-    silent.chain(overview.classes.iter().cloned()).collect()
+    let mut rows: Vec<ClassRow> = silent.chain(overview.classes.iter().cloned()).collect();
+    rows.sort_by(|a, b| (a.class == "-", &a.class).cmp(&(b.class == "-", &b.class)));
+    rows
 }
 
 fn tier_row(tier: Option<&str>, figures: &Snapshot) -> Markup {

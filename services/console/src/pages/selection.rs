@@ -26,30 +26,22 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
     if !asker.may_act() {
         return html! { p.hint { "You are a reader: operators replay and discard." } };
     }
-    let (may_replay, may_discard, may_reopen) = match what {
-        For::Item { state, .. } => (
-            !matches!(*state, "replaying" | "discarded"),
-            matches!(*state, "open" | "failed-again"),
-            matches!(*state, "discarded" | "replaying"),
-        ),
-        _ => (true, true, true),
-    };
-    let is_done = matches!(what, For::Item { state: "resolved" | "already-done", .. });
+    let may = May::of(what);
     html! {
         form.act id=(FORM) method="post" action="/plans" {
             input type="hidden" name="csrf" value=(asker.csrf());
             (scope(what))
-            @if is_done { input type="hidden" name="forced" value="yes"; }
+            @if may.again { input type="hidden" name="forced" value="yes"; }
             div.orders {
-                @if may_replay {
-                    button.primary type="submit" name="order" value="replay" { @if is_done { "Run it again although it is done…" } @else { "Replay…" } }
+                @if may.replay {
+                    button.primary type="submit" name="order" value="replay" { @if may.again { "Run it again although it is done…" } @else { "Replay…" } }
                 }
-                @if may_discard || may_reopen || is_done {
-                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder=(reason_for(may_discard, is_done)) autocomplete="off"; }
+                @if let Some(reason) = may.reason() {
+                    label.reason { span.hidden { "Reason" } input type="text" name="reason" maxlength="500" placeholder=(reason) autocomplete="off"; }
                 }
-                @if may_discard { button.plain type="submit" name="order" value="discard" { "Discard…" } }
-                @if may_reopen { button.plain type="submit" name="order" value="reopen" { "Reopen…" } }
-                @if !matches!(what, For::Item { .. }) {
+                @if may.discard { button.plain type="submit" name="order" value="discard" { "Discard…" } }
+                @if may.reopen { button.plain type="submit" name="order" value="reopen" { "Reopen…" } }
+                @if matches!(what, For::List { .. }) {
                     label.tick { input type="checkbox" name="forced" value="yes"; " also those that are done" }
                 }
             }
@@ -58,11 +50,39 @@ pub(super) fn bar(asker: &Asker, what: &For<'_>) -> Markup {
     }
 }
 
-fn reason_for(may_discard: bool, is_done: bool) -> &'static str {
-    match (may_discard, is_done) {
-        (_, true) => "Why it has to run again",
-        (true, false) => "Reason, to discard or reopen",
-        (false, false) => "Reason, to reopen",
+/// Which orders a bar offers.
+struct May {
+    replay: bool,
+    discard: bool,
+    reopen: bool,
+    /// It is done: only a forced replay runs it again.
+    again: bool,
+}
+
+impl May {
+    fn of(what: &For<'_>) -> Self {
+        match what {
+            For::Item { state, .. } => Self {
+                replay: !matches!(*state, "replaying" | "discarded"),
+                discard: matches!(*state, "open" | "failed-again"),
+                reopen: matches!(*state, "discarded" | "replaying"),
+                again: matches!(*state, "resolved" | "already-done"),
+            },
+            // Those of a group that wait: none of them is discarded, or done.
+            For::All { .. } => Self { replay: true, discard: true, reopen: false, again: false },
+            For::List { .. } => Self { replay: true, discard: true, reopen: true, again: false },
+        }
+    }
+
+    /// What the field for a reason says; none: no order that is offered needs one.
+    fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self { again: true, .. } => Some("Why it has to run again"),
+            Self { discard: true, reopen: true, .. } => Some("Reason, to discard or reopen"),
+            Self { discard: true, .. } => Some("Reason, to discard"),
+            Self { reopen: true, .. } => Some("Reason, to reopen"),
+            _ => None,
+        }
     }
 }
 
