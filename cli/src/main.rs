@@ -56,7 +56,6 @@ Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TID
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each process")]
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in the life of a process")]
 enum Command {
     /// Try it: the whole pipeline in one process, with an embedded broker and registry
     Dev(dev::Dev),
