@@ -54,8 +54,8 @@ Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the conf
 3 the answer is no (a topic is missing, nothing was found).
 Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TIDEGATE_CLASSES__CHARGE__TIME_LIMIT, ...";
 
+#[expect(clippy::large_enum_variant, reason = "there is one for each process")]
 #[derive(Debug, Subcommand)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it in the life of a process")]
 enum Command {
     /// Try it: the whole pipeline in one process, with an embedded broker and registry
     Dev(dev::Dev),

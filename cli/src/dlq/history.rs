@@ -40,7 +40,7 @@ pub(crate) fn run(config: Config, history: &History) -> Answer {
     let wanted = history.run.as_deref().map(run_id).transpose()?;
     let opened = Opened::open(config, history.common.index.as_deref(), Needed::Items)?;
     if let Some(wanted) = wanted {
-        let Some(found) = opened.inbox.run_with_counts(wanted)? else {
+        let Some(found) = opened.inbox.run(wanted)? else {
             print_error(&format!("there is no run {wanted}"));
             return Ok(ExitCode::NotOk);
         };

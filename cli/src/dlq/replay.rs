@@ -195,7 +195,7 @@ fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
         teller.tell(|| progress_line(progress));
         ControlFlow::Continue(())
     })?;
-    let counts = opened.inbox.run_with_counts(run)?;
+    let counts = opened.inbox.run(run)?;
     if replay.which.common.json {
         print(&serde_json::to_string_pretty(&json!({ "run": counts, "end": end, "progress": last }))?);
     } else {

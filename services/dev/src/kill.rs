@@ -157,7 +157,9 @@ impl Stage {
     }
 
     fn check(&mut self, worker: &mut WorkerProcess) -> Result<(), DevError> {
-        self.services.check()?;
+        let running = self.services.check();
+        refuse_overrun(&Page::parse(&self.metrics.render()))?;
+        running?;
         worker.check()?;
         self.producer.settled(self.endpoint.ended() + self.garbage());
         Ok(())

@@ -25,6 +25,9 @@ const TICK: Duration = Duration::from_millis(250);
 /// How long services may take to be ready: on a busy machine, creating clients takes its time.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
+/// How long the end of a run that failed may take: nothing that it still does is of use.
+const FAILED_WITHIN: Duration = Duration::from_secs(2);
+
 /// A folder of the run, gone at its end, unless something failed while its log is in there.
 #[derive(Debug)]
 pub(crate) struct Folder {
@@ -93,9 +96,11 @@ impl Session {
 
     /// Looks at everything once, and shows it.
     pub(crate) fn look(&mut self, state: &str, published: Option<u64>) -> Result<Snapshot, DevError> {
-        self.services.check()?;
+        let running = self.services.check();
+        // Looked at after it: what made a service end is on this page, and says more than that it has ended.
         let page = self.page();
         refuse_overrun(&page)?;
+        running?;
         let now = Instant::now();
         let mut snapshot = self.observer.observe(page, now);
         if let Some(dead_letters) = &self.dead_letters {
@@ -104,7 +109,11 @@ impl Session {
         state.clone_into(&mut snapshot.state);
         snapshot.addresses.clone_from(&self.addresses);
         snapshot.published = published;
-        self.view.show(&snapshot)?;
+        match self.view.show(&snapshot) {
+            // A terminal that is closed expresses the wish to leave, and is no error.
+            Err(_) if self.leave.now() > Wish::Stay => self.view = View::nothing(),
+            shown => shown?,
+        }
         Ok(snapshot)
     }
 
@@ -149,8 +158,8 @@ impl Session {
             Ok(value) => self.end().await.map(|(end, page)| (value, end, page)),
             Err(error) => {
                 self.view = View::nothing();
-                if let Err(later) = self.end().await {
-                    tracing::warn!(error = %later, "the end was not in order either");
+                if tokio::time::timeout(FAILED_WITHIN, self.end()).await.is_err() {
+                    tracing::info!("not waited for: jobs that still ran when it failed");
                 }
                 Err(error)
             }

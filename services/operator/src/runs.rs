@@ -93,7 +93,7 @@ pub struct HistoryEntry {
 }
 
 const RUN: &str = "SELECT run, what, forced, begun, time, author, selection, total, status, why, changed_at, changed_by, rate,
-     ramp, from_at FROM runs";
+     ramp, from_at, accepted, refused, passed, failed, pending FROM runs";
 
 impl Inbox {
     /// A run by its name.
@@ -105,14 +105,7 @@ impl Inbox {
         Ok(found.flatten())
     }
 
-    /// The same, with the counts of its items.
-    pub fn run_with_counts(&self, run: RunId) -> Result<Option<Run>, OperatorError> {
-        let Some(mut found) = self.run(run)? else { return Ok(None) };
-        self.count(&mut found)?;
-        Ok(Some(found))
-    }
-
-    /// The latest runs, the latest first, with their counts.
+    /// The latest runs, the latest first.
     pub fn runs(&self, limit: usize) -> Result<Vec<Run>, OperatorError> {
         let limit = i64::try_from(limit.clamp(1, 1000)).unwrap_or(50);
         let runs = self.view(|view| {
@@ -120,11 +113,7 @@ impl Inbox {
                 view.connection.prepare_cached(&format!("{RUN} ORDER BY begun DESC LIMIT ?1"))?;
             Ok(statement.query_map([limit], read_run)?.collect::<rusqlite::Result<Vec<_>>>()?)
         })?;
-        let mut runs = runs.unwrap_or_default();
-        for run in &mut runs {
-            self.count(run)?;
-        }
-        Ok(runs)
+        Ok(runs.unwrap_or_default())
     }
 
     /// What operators did, the latest first, before the journal's offset `before`.
@@ -174,35 +163,6 @@ impl Inbox {
         })?;
         Ok(items.unwrap_or_default())
     }
-
-    fn count(&self, run: &mut Run) -> Result<(), OperatorError> {
-        let id = RunId::parse(&run.run).map_or(0, |run| run.0.cast_signed());
-        let counts = self.view(|view| {
-            let mut statement = view.connection.prepare_cached(
-                "SELECT entries.void IS NULL, CASE WHEN entries.what <> 'replay' THEN 'none'
-                        WHEN folded.replay_at <> entries.at THEN 'failed'
-                        WHEN folded.state = 1 THEN 'pending' WHEN folded.state IN (2, 3) THEN 'passed'
-                        WHEN folded.state = 4 OR folded.answer = 'failed-again' THEN 'failed'
-                        WHEN folded.answer = 'coalesced' THEN 'passed' ELSE 'none' END, count(*)
-                 FROM entries LEFT JOIN folded ON folded.hash = entries.hash
-                 WHERE run = ?1 AND what IN ('replay', 'discard', 'reopen') GROUP BY 1, 2",
-            )?;
-            let rows = statement.query_map([id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            Ok(rows.collect::<rusqlite::Result<Vec<(bool, String, i64)>>>()?)
-        })?;
-        for (counts, what, items) in counts.unwrap_or_default() {
-            let items = unsigned(items);
-            match (counts, what.as_str()) {
-                (false, _) => run.refused += items,
-                (true, "passed") => run.passed += items,
-                (true, "failed") => run.failed += items,
-                (true, "pending") => run.pending += items,
-                (true, _) => {}
-            }
-            run.accepted += if counts { items } else { 0 };
-        }
-        Ok(())
-    }
 }
 
 fn unsigned(count: i64) -> u64 {
@@ -232,11 +192,11 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         rate: row.get(12)?,
         ramp: row.get::<_, Option<String>>(13)?.and_then(|text| ramp_of(&text)),
         from_at: row.get(14)?,
-        accepted: 0,
-        refused: 0,
-        passed: 0,
-        failed: 0,
-        pending: 0,
+        accepted: unsigned(row.get(15)?),
+        refused: unsigned(row.get(16)?),
+        passed: unsigned(row.get(17)?),
+        failed: unsigned(row.get(18)?),
+        pending: unsigned(row.get(19)?),
     })
 }
 

@@ -5,11 +5,11 @@ mod support;
 
 use proptest::prelude::*;
 use support::{DLQ, Made, entry, inbox, order, outcome};
-use tidegate_domain::Partition;
-use tidegate_domain::inbox::Answer;
+use tidegate_domain::inbox::{Answer, RampLimits, RunId};
+use tidegate_domain::{Partition, UnixMillis};
 use tidegate_operator::{Group, GroupQuery, Inbox, ItemRef, ListQuery, LocalIndex};
 use tidegate_pipeline::Record;
-use tidegate_pipeline::journal::{Entry, Order};
+use tidegate_pipeline::journal::{Entry, Order, RunEntry, RunPlan, RunStep};
 
 /// Everything that an inbox shows, in an order that has nothing to do with its index.
 fn shown(inbox: &Inbox) -> String {
@@ -175,4 +175,39 @@ fn what_was_ordered_about_an_item_counts_when_its_letter_comes_later() {
     index.journal(&[entry(0, 1, &order(Order::Discard, vec![(letter.id(), None, 0)]))]).unwrap();
     index.letters(Partition(1), &[letter.record(0)]).unwrap();
     assert_eq!(inbox.overview().unwrap().states, [("discarded", 1)].into());
+}
+
+#[test]
+fn a_run_tells_how_its_orders_and_replays_stand() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let order_of = Order::Replay { forced: false };
+    let plan = RunPlan {
+        order: order_of,
+        total: 4,
+        chunks: 1,
+        selection: "all items".to_owned(),
+        rate: Some(5.0),
+        ramp: Some(RampLimits::CANARY),
+    };
+    let step = |step| Entry::Run(RunEntry { run: RunId(7), by: "ann".to_owned(), at: UnixMillis(1), step });
+    let id = |event: i64| Made::new(event, Some("charge")).id();
+    let orders =
+        order(order_of, vec![(id(1), None, 1), (id(2), None, 1), (id(3), None, 1), (id(4), Some(9), 1)]);
+    let begun = [entry(0, 1, &step(RunStep::Begin(plan))), entry(1, 2, &orders)];
+    index.journal(&begun).unwrap();
+    let counts =
+        |run: &tidegate_operator::Run| (run.accepted, run.refused, run.passed, run.failed, run.pending);
+    let run = || inbox.run(RunId(7)).unwrap().unwrap();
+    assert_eq!(counts(&run()), (3, 1, 0, 0, 3));
+    index.journal(&[entry(2, 3, &outcome(id(1), 1, Answer::Resolved))]).unwrap();
+    index.journal(&[entry(3, 4, &outcome(id(2), 1, Answer::FailedAgain))]).unwrap();
+    assert_eq!(counts(&run()), (3, 1, 1, 1, 1));
+    // Reopened is no longer pending.
+    index.journal(&[entry(4, 5, &order(Order::Reopen, vec![(id(3), Some(1), 0)]))]).unwrap();
+    assert_eq!(counts(&run()), (4, 1, 1, 1, 0));
+    assert_eq!(run().ramp, Some(RampLimits::CANARY));
+    index.journal(&[entry(5, 6, &step(RunStep::Stop { why: "enough".to_owned() }))]).unwrap();
+    assert_eq!((run().status, run().why.as_deref()), (tidegate_operator::RunStatus::Stopped, Some("enough")));
 }

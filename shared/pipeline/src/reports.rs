@@ -33,10 +33,14 @@ struct Report {
 }
 
 /// What a partition waits for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Standing {
     pending: usize,
     refused: usize,
+    /// When something was last answered, or handed over while nothing was on its way.
+    heard: Instant,
+    /// Nothing was answered for long, and that is told.
+    silent: bool,
 }
 
 /// Outcomes that are not acknowledged.
@@ -82,7 +86,8 @@ impl Reports {
         entry: OutcomeEntry,
         desk: &mut Desk,
     ) {
-        self.standings.entry(slot).or_default().pending += 1;
+        let new = Standing { pending: 0, refused: 0, heard: desk.now, silent: false };
+        self.standings.entry(slot).or_insert(new).pending += 1;
         let key = self.reports.insert(Report { slot, settles, entry, failed_before: false });
         self.publish(key, desk);
     }
@@ -110,7 +115,29 @@ impl Reports {
             went_on = true;
             self.publish(key, desk);
         }
+        self.tell_silence(desk);
         went_on
+    }
+
+    /// A publisher may go on trying for ever without a word.
+    fn tell_silence(&mut self, desk: &mut Desk) {
+        for (&slot, standing) in &mut self.standings {
+            if standing.silent || standing.refused > 0 {
+                continue;
+            }
+            let at = standing.heard + SILENCE;
+            if at > desk.now {
+                desk.wake_at(at);
+                continue;
+            }
+            standing.silent = true;
+            self.changes.push((slot, Journal::Refuses));
+            let reason = format!(
+                "outcomes of replays can't be written to `{}`: none was acknowledged for {SILENCE:?}",
+                self.journal
+            );
+            desk.trouble(slot, reason);
+        }
     }
 
     /// How the journal stands to partitions, where that changed.
@@ -152,11 +179,11 @@ impl Reports {
         }
         let Some(standing) = self.standings.get_mut(&slot) else { return };
         standing.pending -= 1;
-        if failed_before {
-            standing.refused -= 1;
-            if standing.refused == 0 {
-                self.changes.push((slot, Journal::Takes));
-            }
+        standing.heard = desk.now;
+        standing.refused -= usize::from(failed_before);
+        let was_silent = std::mem::take(&mut standing.silent);
+        if (failed_before || was_silent) && standing.refused == 0 {
+            self.changes.push((slot, Journal::Takes));
         }
         if standing.pending == 0 {
             self.standings.remove(&slot);
@@ -173,12 +200,12 @@ impl Reports {
                 events::publish_error();
                 let reason = format!("outcomes of replays can't be written to `{}`: {error}", self.journal);
                 desk.trouble(report.slot, reason);
-                let standing = self.standings.entry(report.slot).or_default();
-                if !std::mem::replace(&mut report.failed_before, true) {
+                if let Some(standing) = self.standings.get_mut(&report.slot)
+                    && !std::mem::replace(&mut report.failed_before, true)
+                {
                     standing.refused += 1;
-                    if standing.refused == 1 {
-                        self.changes.push((report.slot, Journal::Refuses));
-                    }
+                    (standing.heard, standing.silent) = (desk.now, false);
+                    self.changes.push((report.slot, Journal::Refuses));
                 }
                 RETRY_PAUSE
             }
@@ -188,5 +215,8 @@ impl Reports {
     }
 }
 
+/// How long none of a partition's outcomes may be acknowledged before that is told as trouble: a broker that died has been replaced
+/// by then.
+const SILENCE: Duration = Duration::from_secs(20);
 /// How long an outcome waits when the producer's queue is full.
 const FULL_PAUSE: Duration = Duration::from_millis(5);

@@ -317,6 +317,21 @@ async fn while_the_journal_cannot_be_written_no_replay_settles_and_everything_el
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_journal_that_says_nothing_for_long_is_told_until_it_answers() {
+    let (world, node) = after_a_death(class, |_, _| DONE).await;
+    node.faults().script(journal(&world), [Fate::Succeeds(60 * SECOND)]);
+    replay(&world, 1);
+    tokio::time::sleep(19 * SECOND).await;
+    assert_eq!(node.told().troubles.len(), 0);
+    tokio::time::sleep(3 * SECOND).await;
+    let trouble = node.told().troubles[&world.jobs_partition(0)].clone();
+    assert!(trouble.contains("none was acknowledged for 20s"), "{trouble}");
+    settles(&world, 2).await;
+    assert!(until(SECOND, || node.told().troubles.is_empty()).await);
+    assert_eq!(answers(&world), [(1, Answer::Resolved)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_revoke_waits_for_the_outcome_and_a_lost_partition_leaves_it_to_its_next_owner() {
     let (world, mut node) = after_a_death(class, |_, _| DONE).await;
     node.faults().script(journal(&world), [Fate::Succeeds(3 * SECOND)]);

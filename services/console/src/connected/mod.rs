@@ -98,7 +98,7 @@ impl Runs for Connected {
     }
 
     fn run(&self, run: &str) -> Answer<Option<Run>> {
-        let found = self.inbox.run_with_counts(run_id(run)?)?;
+        let found = self.inbox.run(run_id(run)?)?;
         Ok(found.map(|run| convert::run(run, &self.carriers)))
     }
 

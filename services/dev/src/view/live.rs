@@ -5,7 +5,7 @@ use std::panic;
 use std::sync::Arc;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -27,7 +27,6 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Live {
     terminal: Terminal<CrosstermBackend<io::Stdout>>,
     stop: Arc<AtomicBool>,
-    keys: Option<JoinHandle<()>>,
 }
 
 impl Live {
@@ -41,7 +40,7 @@ impl Live {
             .and_then(|mut terminal| terminal.hide_cursor().map(|()| terminal));
         let keys = read_keys(stop.clone(), leave.clone());
         match (opened, keys) {
-            (Ok(terminal), Ok(keys)) => Ok(Self { terminal, stop, keys: Some(keys) }),
+            (Ok(terminal), Ok(())) => Ok(Self { terminal, stop }),
             (Err(error), _) | (_, Err(error)) => {
                 stop.store(true, Ordering::Release);
                 give_back();
@@ -57,11 +56,8 @@ impl Live {
 
 impl Drop for Live {
     fn drop(&mut self) {
+        // The thread that reads keys is not waited for: where the terminal is gone, its reading never ends.
         self.stop.store(true, Ordering::Release);
-        if let Some(keys) = self.keys.take() {
-            // It only reads keys: a panic of it is told by the hook.
-            drop(keys.join());
-        }
         give_back();
     }
 }
@@ -95,8 +91,8 @@ fn tell_panics() {
     });
 }
 
-fn read_keys(stop: Arc<AtomicBool>, leave: Leave) -> io::Result<JoinHandle<()>> {
-    thread::Builder::new().name("keys".to_owned()).spawn(move || {
+fn read_keys(stop: Arc<AtomicBool>, leave: Leave) -> io::Result<()> {
+    let read = move || {
         while !stop.load(Ordering::Acquire) {
             match event::poll(LOOK).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) }) {
                 Ok(Some(Event::Key(key))) if means_leave(&key) => leave.wish(),
@@ -107,7 +103,8 @@ fn read_keys(stop: Arc<AtomicBool>, leave: Leave) -> io::Result<JoinHandle<()>> 
                 }
             }
         }
-    })
+    };
+    thread::Builder::new().name("keys".to_owned()).spawn(read).map(drop)
 }
 
 fn means_leave(key: &KeyEvent) -> bool {

@@ -94,9 +94,8 @@ impl Follower {
         if let Some(stretch) = self.stretch_of_journal()? {
             let mut apply = |writer: &mut Writer, record: &Record| writer.entry(record);
             let mut each = |_: Progress| ControlFlow::Continue(());
-            // Nothing asked it to stop in between.
-            let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
-                self.apply(Log::Journal, &stretch, &mut Progress::default(), &mut apply, &mut each)?;
+            self.apply(Log::Journal, &stretch, &mut Progress::default(), &mut apply, &mut each)
+                .map(|_: ControlFlow<()>| ())?;
         }
         Ok(())
     }
@@ -115,9 +114,8 @@ impl Follower {
             writer.words(&Letter::read(dlq.as_str(), partition, record), &mut words)
         };
         let mut each = |_: Progress| ControlFlow::Continue(());
-        // Nothing asked it to stop in between.
-        let (ControlFlow::Continue(()) | ControlFlow::Break(())) =
-            self.apply(Log::Search, &stretch, &mut Progress::default(), &mut apply, &mut each)?;
+        self.apply(Log::Search, &stretch, &mut Progress::default(), &mut apply, &mut each)
+            .map(|_: ControlFlow<()>| ())?;
         Ok(true)
     }
 
@@ -159,35 +157,27 @@ impl Follower {
         each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, OperatorError> {
         let Stretch { log, from, until } = stretch;
-        let writer = &mut self.writing.writer;
-        let (mut began, mut gathered) = (Instant::now(), 0);
+        let mut batch = Batch {
+            writer: &mut self.writing.writer,
+            log: (name, log.partition),
+            began: Instant::now(),
+            gathered: 0,
+            progress,
+        };
         let mut outcome: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
         let read = self.logs.read(log, CommitPosition(*from), CommitPosition(*until), &mut |records| {
-            let next = records.last().map_or(*from, |record| record.offset().next().0);
-            let mut batch = || -> rusqlite::Result<ControlFlow<()>> {
-                records.iter().try_for_each(|record| apply(writer, record))?;
-                gathered += records.len();
-                if began.elapsed() < BATCH && gathered < BATCH_RECORDS {
-                    return Ok(ControlFlow::Continue(()));
-                }
-                writer.commit(name, &[(log.partition, next)])?;
-                progress.advance(gathered);
-                (began, gathered) = (Instant::now(), 0);
-                Ok(each(*progress))
-            };
-            outcome = batch();
+            outcome = batch.add(records, apply, each);
             if matches!(outcome, Ok(ControlFlow::Continue(()))) {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         });
+        if matches!((&read, &outcome), (Ok(()), Ok(ControlFlow::Continue(())))) {
+            batch.end(*until)?;
+            return Ok(each(*progress));
+        }
         match (read, outcome) {
-            (Ok(()), Ok(ControlFlow::Continue(()))) => {
-                writer.commit(name, &[(log.partition, *until)])?;
-                progress.advance(gathered);
-                Ok(each(*progress))
-            }
             (Ok(()), Ok(broken)) => Ok(broken),
             (Err(error), _) => {
                 self.writing.writer.roll_back()?;
@@ -198,6 +188,44 @@ impl Follower {
                 Err(error.into())
             }
         }
+    }
+}
+
+/// Records that are applied and not committed yet.
+struct Batch<'a> {
+    writer: &'a mut Writer,
+    log: (Log, Partition),
+    began: Instant,
+    gathered: usize,
+    progress: &'a mut Progress,
+}
+
+impl Batch<'_> {
+    /// Applies records, and commits when there are enough of them.
+    fn add(
+        &mut self,
+        records: &[Record],
+        apply: &mut dyn FnMut(&mut Writer, &Record) -> rusqlite::Result<()>,
+        each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> rusqlite::Result<ControlFlow<()>> {
+        records.iter().try_for_each(|record| apply(self.writer, record))?;
+        self.gathered += records.len();
+        match records.last() {
+            Some(last) if self.began.elapsed() >= BATCH || self.gathered >= BATCH_RECORDS => {
+                self.end(last.offset().next().0)?;
+                Ok(each(*self.progress))
+            }
+            _ => Ok(ControlFlow::Continue(())),
+        }
+    }
+
+    /// Commits: everything below `next` is applied.
+    fn end(&mut self, next: i64) -> rusqlite::Result<()> {
+        let (log, partition) = self.log;
+        self.writer.commit(log, &[(partition, next)])?;
+        self.progress.advance(self.gathered);
+        (self.began, self.gathered) = (Instant::now(), 0);
+        Ok(())
     }
 }
 

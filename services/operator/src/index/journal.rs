@@ -59,7 +59,9 @@ impl Writer {
                 author: Some(&actions.by),
                 detail: actions.reason.clone(),
             };
-            accepted += i64::from(self.about(place, &about)?);
+            let counts = self.about(place, &about)?;
+            self.runs.ordered(actions.run, counts);
+            accepted += i64::from(counts);
             if let Some(value) = &ordered.edited {
                 let sql = "INSERT OR REPLACE INTO edits (at, place, value) VALUES (?1, ?2, ?3)";
                 let number = i64::try_from(number).unwrap_or(i64::MAX);
@@ -139,6 +141,7 @@ impl Writer {
             };
             folded::write(&self.connection, item, &about.id.to_string(), &(folded, ended_at))?;
             self.has_folded = true;
+            self.runs.moved(&before, &folded);
             self.move_item(item, &(folded, ended_at))?;
         }
         Ok(void.is_none())

@@ -10,6 +10,7 @@ mod follow;
 mod journal;
 mod local;
 mod prune;
+mod run_counts;
 mod words;
 mod writer;
 

@@ -101,6 +101,9 @@ CREATE TABLE runs (
     what TEXT NOT NULL, forced INTEGER NOT NULL, selection TEXT NOT NULL, total INTEGER NOT NULL, chunks INTEGER NOT NULL,
     rate REAL, ramp TEXT, status TEXT NOT NULL, why TEXT, changed_at INTEGER NOT NULL, changed_by TEXT NOT NULL,
     -- The journal's offset of the last begin or resume: a ramp begins anew there.
-    from_at INTEGER NOT NULL
+    from_at INTEGER NOT NULL,
+    -- How its orders and replays stand.
+    accepted INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
+    passed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, pending INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX runs_by_begin ON runs (begun);

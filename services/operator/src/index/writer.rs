@@ -6,6 +6,7 @@ use tidegate_domain::inbox::State;
 
 use super::causes::Causes;
 use super::folded;
+use super::run_counts::RunCounts;
 use crate::letter::Letter;
 use crate::query::{code, state};
 use crate::reference::ItemRef;
@@ -20,6 +21,7 @@ const FOLDED: &str = "SELECT EXISTS (SELECT 1 FROM folded)";
 pub(crate) struct Writer {
     pub(super) connection: Connection,
     pub(super) causes: Causes,
+    pub(super) runs: RunCounts,
     under_way: bool,
     /// The journal names an item: a new one may be among those.
     pub(super) has_folded: bool,
@@ -70,7 +72,7 @@ impl Writer {
     pub(super) fn new(connection: Connection) -> rusqlite::Result<Self> {
         let causes = Causes::load(&connection)?;
         let has_folded = connection.query_row(FOLDED, [], |row| row.get(0))?;
-        Ok(Self { connection, causes, under_way: false, has_folded })
+        Ok(Self { connection, causes, runs: RunCounts::default(), under_way: false, has_folded })
     }
 
     pub(super) fn is_under_way(&self) -> bool {
@@ -81,6 +83,7 @@ impl Writer {
     pub(super) fn reload(&mut self) -> rusqlite::Result<()> {
         self.under_way = false;
         self.causes = Causes::load(&self.connection)?;
+        self.runs = RunCounts::default();
         self.has_folded = self.connection.query_row(FOLDED, [], |row| row.get(0))?;
         Ok(())
     }
@@ -101,6 +104,7 @@ impl Writer {
         }
         self.begin()?;
         self.causes.write(&self.connection)?;
+        self.runs.write(&self.connection)?;
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO positions (log, partition, next) VALUES (?1, ?2, ?3)
              ON CONFLICT DO UPDATE SET next = excluded.next",

@@ -311,7 +311,8 @@ impl Inbox {
         Ok(Journal { publisher, topic: self.shared.names.dlq_journal() })
     }
 
-    fn journal_position(&self) -> Result<i64, OperatorError> {
+    /// Everything of the journal below it is in the index.
+    pub(super) fn journal_position(&self) -> Result<i64, OperatorError> {
         let sql = "SELECT coalesce(max(next), 0) FROM positions WHERE log = 'journal'";
         Ok(self.view(|view| Ok(view.connection.query_row(sql, [], |row| row.get(0))?))?.unwrap_or(0))
     }

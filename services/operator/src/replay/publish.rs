@@ -17,9 +17,6 @@ use crate::error::OperatorError;
 use crate::inbox::now;
 use crate::letter::Letter;
 
-/// Partition and offset of a letter, and its size in bytes.
-type SizedLetter = ((i32, i64), u64);
-
 /// So many records are read and published at a time, at most.
 const SLICE: usize = 20_000;
 /// And so many bytes.
@@ -28,6 +25,9 @@ const SLICE_BYTES: u64 = 32 << 20;
 const SLICE_TIME: f64 = 0.1;
 /// How long acknowledgements of a slice may take.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Where a letter stands, and how large its value is.
+type FoundLetter = ((i32, i64), u64);
 
 /// A replay that is to be published now.
 struct Due {
@@ -92,7 +92,7 @@ impl Runner<'_> {
     }
 
     /// The latest letter of an item, and its size; none where all are gone.
-    fn letter(&self, place: Place) -> Result<Option<SizedLetter>, OperatorError> {
+    fn letter(&self, place: Place) -> Result<Option<FoundLetter>, OperatorError> {
         let found = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items

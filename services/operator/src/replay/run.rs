@@ -201,7 +201,7 @@ impl<'a> Runner<'a> {
 
     /// What the journal says of every item: at the beginning.
     fn hear_all(&mut self) -> Result<(), OperatorError> {
-        self.heard = self.inbox.journal_end()?;
+        self.heard = self.inbox.journal_position()? - 1;
         for number in 0..self.places.len() {
             self.look(number)?;
         }
@@ -292,11 +292,6 @@ impl Inbox {
     pub(crate) fn folded(&self, item: ItemRef) -> Result<Item, OperatorError> {
         let found = self.view(|view| Ok(read_folded(view.connection, item)?))?.flatten();
         Ok(found.map(|(folded, _)| folded).unwrap_or_default())
-    }
-
-    fn journal_end(&self) -> Result<i64, OperatorError> {
-        let sql = "SELECT coalesce(max(at), -1) FROM entries";
-        Ok(self.view(|view| Ok(view.connection.query_row(sql, [], |row| row.get(0))?))?.unwrap_or(-1))
     }
 
     /// The accepted replays of a run in their order; where it began anew at `from`, those that had no end by then.

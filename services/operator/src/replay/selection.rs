@@ -15,8 +15,8 @@ use crate::query::{Filter, Order, View, state};
 use crate::reference::ItemRef;
 
 /// Which items are meant.
+#[expect(clippy::large_enum_variant, reason = "there is one for each order")]
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it for each order")]
 pub enum Selection {
     /// These.
     Items(Vec<ItemRef>),
