@@ -48,8 +48,8 @@ const IN_WORDS: [(&str, &str); 15] = [
 fn placed(setting: &Setting) -> (String, String) {
     let path: Vec<&str> = setting.path.iter().map(String::as_str).collect();
     let length = match path.as_slice() {
-        ["classes", _, "handler", ..] => 3,
-        ["sources" | "tiers" | "classes", ..] => 2,
+        ["classes", _, "handler", ..] | ["console", "users", ..] => 3,
+        ["sources" | "tiers" | "classes", ..] | ["console", "proxy", ..] => 2,
         _ => 1,
     };
     (path[..length].join("."), path[length..].join("."))
@@ -110,7 +110,7 @@ fn the_tables_of_settings_are_what_the_code_reads() {
     let settings: usize = tables.values().map(Vec::len).sum();
     assert!(settings > 50, "only {settings} settings");
     let names: Vec<&str> = tables.keys().map(String::as_str).collect();
-    let expected = "classes.NAME classes.NAME.handler consume ignore kafka observe pipeline registry retry sources.TOPIC state \
+    let expected = "classes.NAME classes.NAME.handler console console.proxy console.users.NAME consume ignore kafka observe pipeline registry retry sources.TOPIC state \
                     tiers.NAME topics";
     assert_eq!(names.join(" "), expected);
     for (name, rows) in tables.clone() {
@@ -144,6 +144,8 @@ handler = { type = "http", url = "http://h/" }
 [[ignore]]
 name = "i"
 source = "events"
+[console.users.ana]
+role = "reader"
 "#;
 
 #[test]
@@ -158,6 +160,7 @@ fn every_setting_can_be_overridden_by_the_environment() {
             "sources" => path[1] = "events".to_owned(),
             "tiers" => path[1] = "default".to_owned(),
             "classes" => path[1] = "fields".to_owned(),
+            "console" if path[1] == "users" => path[2] = "ana".to_owned(),
             _ => {}
         }
         let variable = format!("TIDEGATE_{}", path.join("__")).to_uppercase();

@@ -51,6 +51,11 @@ handler = { type = "http", url = "http://h/" }
 [[ignore]]
 name = "sample"
 source = "topic"
+[console.users.sample]
+role = "reader"
+[console.proxy]
+header = "x-user"
+addresses = ["::1"]
 "#;
 
 /// Every setting that there is, in the order in which the code asks for them.
@@ -76,6 +81,11 @@ fn generic(mut path: Vec<String>) -> Vec<String> {
     };
     if let (false, Some(second)) = (name.is_empty(), path.get_mut(1)) {
         *second = name.to_owned();
+    }
+    if let [console, users, user, ..] = path.as_mut_slice()
+        && (console.as_str(), users.as_str()) == ("console", "users")
+    {
+        *user = ANY.to_owned();
     }
     // Here the user's names are those of fields.
     if let [.., when, last] = path.as_mut_slice()

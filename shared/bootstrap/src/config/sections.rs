@@ -292,7 +292,7 @@ pub(super) fn listen_like(example: &'static str) -> impl Fn(&Raw) -> Result<Sock
         text.parse().map_err(|_| {
             let port = example.rsplit(':').next().unwrap_or_default();
             let remedy = format!(
-                "write an IP address and a port, like \"{example}\", or \"0.0.0.0:{port}\" for all interfaces"
+                "write an IP address and a port, like \"{example}\"; for all interfaces, \"0.0.0.0:{port}\""
             );
             InvalidValue::new(format!("`{text}` is no address to listen on"), remedy)
         })
