@@ -23,6 +23,9 @@ source = "events"
 key = ["a"]
 key_window = { field = "at" }
 handler = { type = "http", url = "http://h/" }
+[console.proxy]
+header = "x-user"
+addresses = ["::1"]
 "#;
 
 /// Defaults that are no fixed value: they follow another setting, or the machine.

@@ -218,6 +218,9 @@ mod tests {
                 "classes.NAME.handler.url",
                 "ignore.name",
                 "ignore.source",
+                "console.users.NAME.role",
+                "console.proxy.header",
+                "console.proxy.addresses",
             ]
         );
     }
