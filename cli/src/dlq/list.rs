@@ -2,7 +2,7 @@
 
 use clap::Args;
 use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_operator::{ListQuery, OperatorError, Order, Row};
+use tidegate_operator::{ListQuery, Order, Row};
 
 use super::filter::FilterArgs;
 use super::opened::Opened;
