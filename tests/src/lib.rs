@@ -1,7 +1,8 @@
 //! What tests of tidegate stand on: real servers, a client that reads Kafka back, the real binary, an HTTP endpoint.
 //!
 //! Reading order: [`servers`] (a Kafka cluster and a schema registry as child processes), [`kafka_io`] (produce, read back,
-//! wait), [`process`] (the `tidegate` binary, to be killed), [`endpoint`] (the HTTP handler that tests script). Beneath them:
+//! wait), [`process`] (the `tidegate` binary, to be killed), [`endpoint`] (the HTTP handler that tests script), [`browser`] (Chromium, for
+//! the console). Beneath them:
 //! [`guard`] (no child outlives the test), [`wait`] (conditions with a deadline, no blind sleeps) and [`background`] (a
 //! runtime of its own, so that everything here can be called from plain and from async tests). Apart from these: [`documents`]
 //! (README and docs, with their code blocks) and [`walk`] (does what a page says).

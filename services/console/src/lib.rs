@@ -1,6 +1,6 @@
 //! The operators' console: web pages that work without JavaScript, and the same functions as JSON.
 //!
-//! Reading order: [`routes`] is the table of all addresses and who may use them; [`gate`] stands before all of them and decides who
+//! Reading order: `routes` is the table of all addresses and who may use them; `gate` stands before all of them and decides who
 //! gets in; `pages` and `api` answer; [`inbox`] is what they need of the inbox, [`figures`] what they know of the running services.
 //!
 //! **Invariants.** A route that is in no table is not reachable. Everything but a `GET` needs an operator, but for logging in and

@@ -1,5 +1,5 @@
 //! What the console needs of the inbox: four ports. Everything here blocks for some milliseconds, an order for as long as the
-//! journal takes to give it back; so it is called on threads that may wait, see [`crate::Console::ask`].
+//! journal takes to give it back; so it is called on threads that may wait.
 
 mod item;
 mod lists;
