@@ -144,10 +144,6 @@ impl Follower {
         Ok((from < end.0).then_some(Stretch { log, from, until: end.0 }))
     }
 
-    #[expect(
-        clippy::redundant_closure_call,
-        reason = "each step of it may fail, and its caller takes no error"
-    )]
     fn apply(
         &mut self,
         name: Log,

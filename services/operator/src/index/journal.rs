@@ -60,7 +60,7 @@ impl Writer {
                 detail: actions.reason.clone(),
             };
             let counts = self.about(place, &about)?;
-            self.runs.ordered(actions.run, counts);
+            self.runs.ordered(actions.run, actions.order, counts);
             accepted += i64::from(counts);
             if let Some(value) = &ordered.edited {
                 let sql = "INSERT OR REPLACE INTO edits (at, place, value) VALUES (?1, ?2, ?3)";

@@ -3,6 +3,7 @@
 use rusqlite::{Connection, params};
 use rustc_hash::FxHashMap;
 use tidegate_domain::inbox::{Answer, Item, RunId, State};
+use tidegate_pipeline::journal::Order;
 
 /// Changes of the counts of runs that the tables lack.
 #[derive(Debug, Default)]
@@ -12,6 +13,9 @@ pub(crate) struct RunCounts(FxHashMap<RunId, Change>);
 struct Change {
     accepted: i64,
     refused: i64,
+    /// The same of orders to reopen: a run of replays gives up with these what it can't publish, and they are not what it is for.
+    reopened: i64,
+    not_reopened: i64,
     passed: i64,
     failed: i64,
     pending: i64,
@@ -19,9 +23,14 @@ struct Change {
 
 impl RunCounts {
     /// An order of the run counted, or did not.
-    pub(super) fn ordered(&mut self, run: RunId, counts: bool) {
+    pub(super) fn ordered(&mut self, run: RunId, order: Order, counts: bool) {
         let change = self.0.entry(run).or_default();
-        *if counts { &mut change.accepted } else { &mut change.refused } += 1;
+        *match (order, counts) {
+            (Order::Reopen, true) => &mut change.reopened,
+            (Order::Reopen, false) => &mut change.not_reopened,
+            (_, true) => &mut change.accepted,
+            (_, false) => &mut change.refused,
+        } += 1;
     }
 
     /// What the journal says of an item changed. A replay that another one follows stays counted as it ended.
@@ -50,12 +59,23 @@ impl RunCounts {
     /// Writes what has changed since the last time.
     pub(super) fn write(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         let mut statement = connection.prepare_cached(
-            "UPDATE runs SET accepted = accepted + ?2, refused = refused + ?3, passed = passed + ?4, failed = failed + ?5,
-             pending = pending + ?6 WHERE run = ?1",
+            "UPDATE runs SET accepted = accepted + CASE WHEN what = 'reopen' THEN ?7 ELSE ?2 END,
+             refused = refused + CASE WHEN what = 'reopen' THEN ?8 ELSE ?3 END,
+             passed = passed + ?4, failed = failed + ?5, pending = pending + ?6 WHERE run = ?1",
         )?;
         for (run, change) in self.0.drain() {
-            let Change { accepted, refused, passed, failed, pending } = change;
-            statement.execute(params![run.0.cast_signed(), accepted, refused, passed, failed, pending])?;
+            let Change { accepted, refused, reopened, not_reopened, passed, failed, pending } = change;
+            let run = run.0.cast_signed();
+            statement.execute(params![
+                run,
+                accepted,
+                refused,
+                passed,
+                failed,
+                pending,
+                reopened,
+                not_reopened
+            ])?;
         }
         Ok(())
     }

@@ -108,19 +108,41 @@ impl View<'_> {
         Ok(picked)
     }
 
-    /// Times leave some of a heap only.
+    /// Times leave some of a heap only. What is counted is what they leave or what they leave out, whichever seems to be less.
     fn count_within(&self, picked: &mut Picked) -> Result<(), OperatorError> {
-        let sql = "SELECT count(*) FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4";
-        let mut statement = self.connection.prepare_cached(sql)?;
         let (from, until) = picked.ids;
-        let counts = picked.heaps.iter().map(|heap| {
-            let key = params![heap.cause, code(heap.state), from, until];
-            statement.query_row(key, |row| row.get::<_, i64>(0))
-        });
-        let counts = counts.collect::<rusqlite::Result<Vec<_>>>()?;
+        let mut counts = Vec::with_capacity(picked.heaps.len());
+        for heap in &picked.heaps {
+            let oldest = self.oldest(heap)?;
+            let (first, last) = (from.max(oldest), until.min(heap.newest.saturating_add(1)));
+            let inside = i128::from(last) - i128::from(first);
+            let all = i128::from(heap.newest) - i128::from(oldest) + 1;
+            counts.push(if inside <= 0 {
+                0
+            } else if inside * 2 <= all {
+                self.count(heap, first, last)?
+            } else {
+                let outside = self.count(heap, i64::MIN, first)? + self.count(heap, last, i64::MAX)?;
+                heap.items.saturating_sub(outside)
+            });
+        }
         let mut counts = counts.into_iter();
-        picked.keep(|_| counts.next().and_then(|count| u64::try_from(count).ok()).unwrap_or(0));
+        picked.keep(|_| counts.next().unwrap_or(0));
         Ok(())
+    }
+
+    fn oldest(&self, heap: &Heap) -> rusqlite::Result<i64> {
+        let sql = "SELECT id FROM items WHERE cause = ?1 AND state = ?2 ORDER BY id LIMIT 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![heap.cause, code(heap.state)])?;
+        rows.next()?.map_or(Ok(heap.newest), |row| row.get(0))
+    }
+
+    fn count(&self, heap: &Heap, from: i64, until: i64) -> rusqlite::Result<u64> {
+        let sql = "SELECT count(*) FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4";
+        let key = params![heap.cause, code(heap.state), from, until];
+        let count: i64 = self.connection.prepare_cached(sql)?.query_row(key, |row| row.get(0))?;
+        Ok(u64::try_from(count).unwrap_or(0))
     }
 
     fn condition(&self, filter: &Filter, wanted: &Wanted) -> (String, Vec<Value>) {
