@@ -58,6 +58,15 @@ pub(crate) fn config(
     addresses: &Addresses,
     state: &Path,
 ) -> Result<Arc<Config>, ConfigError> {
+    config_in(process_environment(), source, addresses, state)
+}
+
+fn config_in(
+    environment: impl Iterator<Item = (String, String)>,
+    source: Source<'_>,
+    addresses: &Addresses,
+    state: &Path,
+) -> Result<Arc<Config>, ConfigError> {
     let own = [
         ("TIDEGATE_KAFKA__BOOTSTRAP", addresses.bootstrap.clone()),
         ("TIDEGATE_REGISTRY__URL", addresses.registry.clone()),
@@ -78,7 +87,7 @@ pub(crate) fn config(
                 let of = |section: &str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
                 SERVERS.iter().any(|section| of(section)) || name == "TIDEGATE_STATE__DIR"
             };
-            let environment = process_environment().filter(|(name, _)| !replaced(name));
+            let environment = environment.filter(|(name, _)| !replaced(name));
             Config::parse(&path.display().to_string(), &table.to_string(), environment.chain(own))?
         }
     };
@@ -122,7 +131,8 @@ handler = { type = "log" }
             bootstrap: "127.0.0.1:1234".to_owned(),
             registry: "http://127.0.0.1:5678".to_owned(),
         };
-        let config = config(Source::File(&file), &addresses, Path::new("/state")).unwrap();
+        let config =
+            config_in(std::iter::empty(), Source::File(&file), &addresses, Path::new("/state")).unwrap();
         assert_eq!(config.kafka.bootstrap_servers(), "127.0.0.1:1234");
         assert!(config.kafka.properties.is_empty());
         let registry = config.registry.as_ref().unwrap();
@@ -139,6 +149,6 @@ handler = { type = "log" }
             bootstrap: "127.0.0.1:1234".to_owned(),
             registry: "http://127.0.0.1:5678".to_owned(),
         };
-        assert!(config(Source::File(&file), &addresses, Path::new("/state")).is_ok());
+        assert!(config_in(std::iter::empty(), Source::File(&file), &addresses, Path::new("/state")).is_ok());
     }
 }

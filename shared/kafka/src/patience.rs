@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use tracing::warn;
 
 use crate::topics::TopicError;
@@ -47,8 +47,13 @@ pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, TopicError>) -> Re
 /// Whether it says that a broker is away or that a role moves, and not that something is refused or wrong.
 fn may_heal(error: &TopicError) -> bool {
     let TopicError::Request(error) = error else { return false };
+    // The crate's own `rdkafka_error_code` knows nothing of answers to an admin.
+    let code = match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        other => other.rdkafka_error_code(),
+    };
     matches!(
-        error.rdkafka_error_code(),
+        code,
         Some(
             Code::OperationTimedOut
                 | Code::RequestTimedOut
@@ -64,8 +69,6 @@ fn may_heal(error: &TopicError) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rdkafka::error::KafkaError;
-
     use super::*;
 
     #[test]

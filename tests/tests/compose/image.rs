@@ -78,11 +78,12 @@ fn the_process_is_nobody_of_importance_and_owns_the_folder_of_its_state() {
 fn the_build_has_the_packages_that_setup_installs() {
     let script = read("x");
     let missing = between(&script, "missing_packages() {", "\n}");
-    let of_servers = ["openjdk-17-jre-headless", "maven", "curl"];
+    // Without what only the tests need: servers, and a browser.
+    let of_tests = ["openjdk-17-jre-headless", "maven", "curl", "chromium", "chromium-driver"];
     let needed: BTreeSet<String> = missing
         .lines()
         .filter_map(|line| line.rsplit_once("|| echo ").map(|(_, package)| package.trim().to_owned()))
-        .filter(|package| !package.ends_with(')') && !of_servers.contains(&package.as_str()))
+        .filter(|package| !package.ends_with(')') && !of_tests.contains(&package.as_str()))
         .collect();
     assert!(needed.len() >= 5, "{needed:?}");
     assert_eq!(Dockerfile::of_repository().stage("build").packages(), needed);

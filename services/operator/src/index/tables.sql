@@ -48,6 +48,7 @@ CREATE TABLE items (
 );
 CREATE UNIQUE INDEX items_by_hash ON items (hash);
 CREATE INDEX items_by_cause ON items (cause, state);
+CREATE INDEX items_by_failure ON items (cause, state, failed_at);
 
 -- Items that are done or discarded: whether a group was closed once is told from these.
 CREATE TABLE ends (

@@ -224,7 +224,8 @@ impl View<'_> {
 
     fn first_open(&self, group: &Group) -> Result<Option<i64>, OperatorError> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT failed_at FROM items WHERE cause = ?1 AND state = ?2 ORDER BY id LIMIT 1",
+            "SELECT failed_at FROM items INDEXED BY items_by_failure WHERE cause = ?1 AND state = ?2
+             ORDER BY failed_at LIMIT 1",
         )?;
         let mut first: Option<i64> = None;
         for cause in &group.members {
