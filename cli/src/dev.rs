@@ -51,6 +51,10 @@ pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
                 "--kill-worker tells a story of its own shop: leave --config (or TIDEGATE_CONFIG) out";
             return Err(ServiceError::Configuration(reason.to_owned()).into());
         }
+        Some(_) if args.events.is_some() => {
+            let reason = "--events is of the shop that `dev` brings along: leave it out, or --config (or TIDEGATE_CONFIG)";
+            return Err(ServiceError::Configuration(reason.to_owned()).into());
+        }
         Some(file) => Play::Own(file),
         None if args.kill_worker => Play::KillWorker(of(STORY)),
         None => Play::Shop(of(SECONDS * u64::from(args.rate))),
@@ -59,7 +63,7 @@ pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
     match tidegate_dev::run(&Options { play, show })? {
         End::InOrder => Ok(ExitCode::Ok),
         // As whoever is ended by the signal, which the second Ctrl-C stands for.
-        End::AtOnce => std::process::exit(130),
+        End::AtOnce => tidegate_kafka::end_process(130),
     }
 }
 

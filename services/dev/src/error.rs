@@ -13,6 +13,16 @@ pub enum DevError {
     /// The configuration is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The configuration has nothing to run.
+    #[error(
+        "{file} has no {what}, so there is nothing to run: `tidegate init` writes a file that has all that is needed"
+    )]
+    Nothing {
+        /// The file.
+        file: String,
+        /// What it lacks.
+        what: &'static str,
+    },
     /// Logs or metrics could not be set up.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
@@ -80,7 +90,7 @@ impl DevError {
     /// The exit code of a process that ends with this.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Config(_) => ExitCode::Usage,
+            Self::Config(_) | Self::Nothing { .. } => ExitCode::Usage,
             Self::Service { source, .. } => source.exit_code(),
             _ => ExitCode::Failed,
         }

@@ -28,6 +28,7 @@ async fn play(file: &Path, show: Show, folder: &mut Folder) -> Result<End, DevEr
     let servers = Servers::start().await?;
     let addresses = servers.addresses();
     let config = config(Source::File(file), &addresses, &folder.state())?;
+    check(file, &config)?;
     folder.init_logs(&config, is_live(show))?;
     servers.create_topics(&config)?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -42,6 +43,16 @@ async fn play(file: &Path, show: Show, folder: &mut Folder) -> Result<End, DevEr
     let now = Instant::now();
     tell(&Observer::new(&config, now).observe(page, now));
     Ok(end)
+}
+
+/// Without them every service would do nothing, or end, one by one.
+fn check(file: &Path, config: &Config) -> Result<(), DevError> {
+    let nothing = |what| DevError::Nothing { file: file.display().to_string(), what };
+    match (config.sources.is_empty(), config.classes.is_empty()) {
+        (true, _) => Err(nothing("[sources.\"TOPIC\"]")),
+        (_, true) => Err(nothing("[classes.NAME]")),
+        _ => Ok(()),
+    }
 }
 
 /// Shows what happens until somebody wants to leave.

@@ -242,7 +242,14 @@ fn what_can_not_be_is_refused_with_what_to_do() {
     refused(&["--rate", "100000"], "--rate");
     refused(&["--events", "0"], "--events");
     refused(&["--forever", "--kill-worker"], "cannot be used with");
-    let mut process = Setup::new("dev", &["dev"]).config("[sources.orders]\n").start();
-    assert_eq!(process.wait(SOON), Exit(2));
-    assert!(process.stderr().contains("sources.orders.start"), "{}", process.stderr());
+    refused(&["--events", "5", "--config", "none.toml"], "leave it out");
+    for (config, part) in [
+        ("[sources.orders]\n", "sources.orders.start"),
+        ("", "no [sources."),
+        ("[sources.orders]\nstart = \"latest\"\n", "no [classes."),
+    ] {
+        let mut process = Setup::new("dev", &["dev"]).config(config).start();
+        assert_eq!(process.wait(SOON), Exit(2), "{config}");
+        assert!(process.stderr().contains(part), "{config}: {}", process.stderr());
+    }
 }
