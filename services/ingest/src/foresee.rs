@@ -1,9 +1,11 @@
 //! Whether events of a source can become jobs at all, by the latest schema of its topic: a slip in a field's name would send every
 //! event to the dead-letter topic, one by one.
 
+use std::sync::Arc;
+
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::{Class, FieldPath, KeySource, suggest};
-use tidegate_codec::{CompiledSchema, FieldPaths, SchemaRegistry};
+use tidegate_codec::{CompiledSchema, FieldPaths};
 use tidegate_service::ServiceError;
 use tracing::warn;
 
@@ -12,15 +14,15 @@ pub(crate) fn subject(topic: &str) -> String {
     format!("{topic}-value")
 }
 
-/// Refuses classes that need fields which the latest schema of their source lacks. What the registry does not tell is no fault: it
-/// may be away, or name its subjects otherwise.
-pub(crate) async fn fields(config: &Config, registry: &SchemaRegistry) -> Result<(), ServiceError> {
+/// Refuses classes that need fields which the latest schema of their source lacks; `latest` is in the order of the sources. What the
+/// registry does not tell is no fault: it may be away, or name its subjects otherwise.
+pub(crate) fn fields(config: &Config, latest: &[Option<Arc<CompiledSchema>>]) -> Result<(), ServiceError> {
     let mut faults = Vec::new();
-    for topic in config.sources.keys() {
-        let Ok(schema) = registry.latest(&subject(topic.as_str())).await else { continue };
+    for (topic, schema) in config.sources.keys().zip(latest) {
+        let Some(schema) = schema else { continue };
         let of_topic = |class: &&Class| class.sources.iter().any(|source| source.as_str() == topic.as_str());
-        for class in config.classes.values().filter(of_topic).filter(|class| is_of(class, &schema)) {
-            faults.extend(faults_of(class, topic.as_str(), &schema));
+        for class in config.classes.values().filter(of_topic).filter(|class| is_of(class, schema)) {
+            faults.extend(faults_of(class, topic.as_str(), schema));
         }
     }
     if faults.is_empty() { Ok(()) } else { Err(ServiceError::Configuration(faults.join("\n"))) }

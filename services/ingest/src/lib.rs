@@ -39,9 +39,9 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     let names = wiring::names(config);
     let registry = wiring::registry(config)?;
     let subjects: Vec<String> = config.sources.keys().map(|topic| foresee::subject(topic.as_str())).collect();
-    let warmed = registry.warm(&subjects).await;
-    info!(warmed, of = subjects.len(), "schemas known at start");
-    foresee::fields(config, &registry).await?;
+    let latest = registry.warm(&subjects).await;
+    info!(warmed = latest.iter().flatten().count(), of = subjects.len(), "schemas known at start");
+    foresee::fields(config, &latest)?;
     let routes = Arc::new(Routes::compile(config)?);
     let publisher = Arc::new(Publisher::in_order(&process.kafka, process.fatal.clone())?);
     let mut topics: Vec<String> = config.sources.keys().map(|topic| topic.as_str().to_owned()).collect();

@@ -150,15 +150,15 @@ impl SchemaRegistry {
     }
 
     /// Fetches the latest schema of each subject, so that first events don't wait for theirs. Failures are
-    /// logged and left to the first event. Returns how many are at hand.
-    pub async fn warm(&self, subjects: &[String]) -> usize {
+    /// logged and left to the first event. Returns what is at hand, in the order of the subjects.
+    pub async fn warm(&self, subjects: &[String]) -> Vec<Option<Arc<CompiledSchema>>> {
         let fetched = join_all(subjects.iter().map(|subject| self.latest(subject))).await;
         for (subject, result) in subjects.iter().zip(&fetched) {
             if let Err(error) = result {
                 tracing::warn!(subject, %error, "A schema could not be fetched in advance.");
             }
         }
-        fetched.iter().filter(|result| result.is_ok()).count()
+        fetched.into_iter().map(Result::ok).collect()
     }
 
     /// The subject's latest schema.

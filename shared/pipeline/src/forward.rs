@@ -19,7 +19,7 @@ use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
 use crate::names::Names;
-use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
+use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher, SILENCE};
 use crate::record::{OutboundRecord, Record, TopicPartition};
 use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
@@ -515,8 +515,5 @@ impl<R: EventRouter> Stage for ForwardStage<R> {
     }
 }
 
-/// How long none of a partition's copies may be acknowledged before that is told as trouble: a broker that died has been replaced
-/// by then (`broker.session.timeout.ms`, 9 s by default).
-const SILENCE: std::time::Duration = std::time::Duration::from_secs(20);
 /// How long a partition waits when the producer's queue is full.
 const FULL_PAUSE: std::time::Duration = std::time::Duration::from_millis(5);

@@ -188,3 +188,6 @@ pub trait Clock: Send + Sync {
 
 /// How long a failed publish or append waits before it is tried again.
 pub const RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// How long nothing of what is on its way may be acknowledged before that is told as trouble, where nothing fails: a broker that
+/// died has been replaced by then (`broker.session.timeout.ms`, 9 s by default).
+pub(crate) const SILENCE: Duration = Duration::from_secs(20);

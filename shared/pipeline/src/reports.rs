@@ -16,7 +16,7 @@ use crate::events;
 use crate::inbox::{Inbox, Wake};
 use crate::journal::{Entry, OutcomeEntry};
 use crate::keyed::{Key, Keyed};
-use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher};
+use crate::ports::{Delivery, PublishError, RETRY_PAUSE, RecordPublisher, SILENCE};
 use crate::record::OutboundRecord;
 use crate::stage::{Desk, Slot};
 
@@ -215,8 +215,5 @@ impl Reports {
     }
 }
 
-/// How long none of a partition's outcomes may be acknowledged before that is told as trouble: a broker that died has been replaced
-/// by then.
-const SILENCE: Duration = Duration::from_secs(20);
 /// How long an outcome waits when the producer's queue is full.
 const FULL_PAUSE: Duration = Duration::from_millis(5);

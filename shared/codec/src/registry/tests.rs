@@ -339,7 +339,9 @@ async fn warming_fetches_what_it_can() {
     let latest = json!({"subject": "a", "version": 3, "id": 9, "schema": ORDER}).to_string();
     let stub = Stub::default().on("subjects/a/versions/latest", [Answered::With(200, latest)]);
     let registry = stub.client().await;
-    assert_eq!(registry.warm(&["a".to_owned(), "b".to_owned()]).await, 1);
+    let warmed = registry.warm(&["a".to_owned(), "b".to_owned()]).await;
+    assert_eq!(warmed.iter().flatten().count(), 1);
+    assert_eq!(warmed[0].as_ref().map(|schema| schema.id()), Some(9));
     assert!(registry.known(9).is_some());
 }
 
