@@ -156,7 +156,7 @@ fn a_source_from_its_earliest_is_read_whole() {
 fn a_source_from_a_time_begins_with_the_first_event_of_that_time_or_with_the_next_one() {
     let hour = Duration::from_secs(3600);
     let noon = SystemTime::now() - 5 * hour;
-    let text = humantime(noon);
+    let text = rfc3339(noon);
     let mut started = Started::new(Kafka::shared(), "from-time", 2, &text);
     let at = |id: &str, partition: i32, time: SystemTime| {
         let millis = time.duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970").as_millis();
@@ -177,18 +177,9 @@ fn a_source_from_a_time_begins_with_the_first_event_of_that_time_or_with_the_nex
 }
 
 /// RFC 3339 in whole seconds, rounded down.
-fn humantime(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).expect("it is later than 1970").as_secs();
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Civil from days (Howard Hinnant), for years after 1970.
-    let z = days + 719_468;
-    let (era, doe) = (z / 146_097, z % 146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy + 2) / 153;
-    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
-    let year = yoe + era * 400 + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest % 3600 / 60, rest % 60)
+fn rfc3339(time: SystemTime) -> String {
+    let time = jiff::Timestamp::try_from(time).expect("it is within jiff's years");
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[test]

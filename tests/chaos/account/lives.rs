@@ -11,6 +11,10 @@ use crate::history::{
 /// machine.
 pub(super) const LEARNS_WITHIN: i64 = 15_000;
 
+/// How long after a process knew that it lost partitions the endpoint may still see a run of theirs begin, in milliseconds: a shard
+/// hears of the loss at its next turn, and what it had begun is on its way.
+const ON_ITS_WAY: i64 = 500;
+
 /// How long it takes at most, on a busy machine and with well servers, until the end of a run is marked, in milliseconds.
 const MARKED_WITHIN: i64 = 10_000;
 /// How long servers take to be well again, in milliseconds.
@@ -54,7 +58,7 @@ pub(super) fn troubles(history: &History, life: LifeNumber, from: At, until: At)
     for &(at, what) in &life.said {
         match what {
             // Another may own the partition for a while before the process hears of it.
-            Said::Lost if from <= at && at <= until.plus_millis(LEARNS_WITHIN) => {
+            Said::Lost if from <= at.plus_millis(ON_ITS_WAY) && at <= until.plus_millis(LEARNS_WITHIN) => {
                 found.push((at.plus_millis(-LEARNS_WITHIN), Trouble::Lost));
             }
             Said::Left if within(at) => found.push((at, Trouble::Left)),

@@ -337,11 +337,13 @@ fn a_deposed_owner_may_run_what_is_done_until_it_learns_that_it_is_deposed() {
 #[test]
 fn a_repeat_is_explained_by_what_befell_the_process_before_it() {
     type Trouble = (Cause, fn(&mut Story));
-    let troubles: [Trouble; 6] = [
+    let troubles: [Trouble; 7] = [
         (Cause::Killed, |story| story.history.lives[0].ended = Some((at(110), Ending::Killed))),
         (Cause::EndedItself, |story| story.history.lives[0].ended = Some((at(110), Ending::Itself(1)))),
         (Cause::Frozen, |story| story.history.lives[0].frozen.push((at(104), at(8000)))),
         (Cause::Lost, |story| story.history.lives[0].said.push((at(12_000), Said::Lost))),
+        // What had begun arrived when the loss was known.
+        (Cause::Lost, |story| story.history.lives[0].said.push((at(60), Said::Lost))),
         (Cause::Drained, |story| story.history.lives[0].said.push((at(400), Said::Left))),
         (Cause::Cut, |story| story.history.cuts.push(at(106))),
     ];
@@ -371,7 +373,7 @@ fn what_befell_a_process_at_another_time_explains_nothing() {
         // In good order, it let its jobs end.
         |story| story.history.lives[0].ended = Some((at(110), Ending::Stopped)),
         |story| story.history.lives[1].ended = Some((at(110), Ending::Killed)),
-        |story| story.history.lives[0].said.push((at(90), Said::Lost)),
+        |story| story.history.lives[0].said.push((at(-600), Said::Lost)),
         |story| story.history.lives[0].said.push((at(9500), Said::Left)),
         |story| story.history.cuts.push(at(1000)),
     ];
