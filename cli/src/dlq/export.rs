@@ -1,6 +1,6 @@
 //! `tidegate dlq export`.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -45,8 +45,13 @@ pub(crate) fn run(config: Config, export: &Export) -> Answer {
             opened.inbox.export_containers(&snapshot, dir, runtime.handle())?
         }
         (_, Some(path)) => {
-            let file = std::fs::File::create(path).map_err(|error| {
-                OperatorError::Request(format!("{} can't be written: {error}", path.display()))
+            // What an earlier export saved may be all that is left of it.
+            let file = std::fs::File::create_new(path).map_err(|error| match error.kind() {
+                ErrorKind::AlreadyExists => OperatorError::Request(format!(
+                    "{} exists, and an export replaces nothing: name another file, or remove it first",
+                    path.display()
+                )),
+                _ => OperatorError::Request(format!("{} can't be written: {error}", path.display())),
             })?;
             opened.inbox.export_lines(&snapshot, &mut std::io::BufWriter::new(file))?
         }

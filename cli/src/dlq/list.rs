@@ -11,7 +11,7 @@ use crate::{Answer, print, print_note};
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  tidegate dlq list --class charge --since 2h\n  tidegate dlq list --kind malformed --limit 20\n  tidegate dlq list --json | jq -r .error.fingerprint | sort | uniq -c"
+    after_help = "Examples:\n  tidegate dlq list --class charge --since 2h\n  tidegate dlq list --kind malformed --limit 20\n  tidegate dlq list --json --limit 1000000 | jq -r .job.key"
 )]
 pub(crate) struct List {
     #[command(flatten)]

@@ -143,7 +143,7 @@ impl Gate {
         let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |ConnectInfo(address)| address.ip());
         let access = self.console.access();
         let transport = access.transport(request.headers(), peer);
-        let sent = Cookie::read(request.headers());
+        let sent = Cookie::read(request.headers(), &transport);
         let is_new = sent.is_none();
         let cookie = match sent {
             Some(cookie) => cookie,
@@ -202,7 +202,7 @@ impl Gate {
         let header = parts.headers.get("x-csrf-token").and_then(|token| token.to_str().ok());
         let token = form.and_then(|form| form.get("csrf")).or(header).unwrap_or_default();
         // The cookie must have been sent: one that was made for this answer is no proof.
-        let sent = Cookie::read(&parts.headers).is_some();
+        let sent = Cookie::read(&parts.headers, &asker.transport).is_some();
         let is_ours = sent && self.console.access().is_csrf_token(&asker.cookie, token);
         if is_ours { Ok(()) } else { Err(Failure::not_from_here()) }
     }

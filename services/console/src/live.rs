@@ -24,7 +24,7 @@ pub(crate) async fn events(State(console): State<Console>, asker: Asker, Path(id
         Failure::unavailable("Too many pages watch runs already: reload this one to see how it goes on.")
     })?;
     // One that is not there is told by a status, before anything is streamed.
-    pages::runs::find(&console, id.clone()).await?;
+    pages::runs::find(&console, &asker, id.clone()).await?;
     let watch = Watch { console, asker, id, sent: None, rests: false, _seat: seat };
     Ok(Sse::new(watch.stream()).keep_alive(KeepAlive::default()).into_response())
 }
@@ -49,7 +49,7 @@ impl Watch {
         }
         loop {
             // Where it can't be told now, the page asks again by itself.
-            let run = pages::runs::find(&self.console, self.id.clone()).await.ok()?;
+            let run = pages::runs::find(&self.console, &self.asker, self.id.clone()).await.ok()?;
             if self.sent.as_ref() != Some(&run) {
                 self.rests = run.rests();
                 // In an event's data, a carriage return would end the line.

@@ -1,7 +1,11 @@
 //! Fields of events that are hidden until somebody reveals them.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 use tidegate_bootstrap::config::FieldPath;
+use tidegate_domain::job::JOB_HEADER;
+use tidegate_pipeline::dead_letter;
 
 use crate::inbox::{Content, Event};
 
@@ -45,12 +49,32 @@ pub(crate) fn mask(mut content: Content, fields: &[FieldPath]) -> (Content, Show
     (content, Shown::Masked)
 }
 
-/// Whether a header of a dead letter is one of tidegate's, which holds nothing of the event.
+/// Whether a header of a dead letter is one of tidegate's, which holds nothing of the event. A source may have headers that begin
+/// alike.
 pub(crate) fn is_ours(name: &[u8]) -> bool {
-    name == b"job"
-        || name.starts_with(b"job-")
-        || name.starts_with(b"__connect.errors.")
-        || name == b"traceparent"
+    dead_letter::is_ours(name) || name == JOB_HEADER.as_bytes() || name == b"traceparent"
+}
+
+/// A selection in words, as journal and runs keep it, without what was searched for: that stands in payloads, and who may not see
+/// those may not read it here.
+pub(crate) fn searched(selection: &str) -> Cow<'_, str> {
+    const SEARCH: &str = "text \"";
+    let Some((before, rest)) = selection.split_once(SEARCH) else { return Cow::Borrowed(selection) };
+    let mut escaped = false;
+    let end = rest.find(|c| match c {
+        _ if escaped => {
+            escaped = false;
+            false
+        }
+        '\\' => {
+            escaped = true;
+            false
+        }
+        c => c == '"',
+    });
+    // Without its end, nobody knows where it ends.
+    let after = end.map_or("\"", |end| &rest[end..]);
+    Cow::Owned(format!("{before}{SEARCH}{HIDDEN}{after}"))
 }
 
 /// Hides the value at a path, in each entry of arrays and in each branch of a union on the way.
@@ -87,7 +111,7 @@ mod tests {
             event: Event::Decoded { schema: "s".to_owned(), json },
             key: Some(b"DE1".to_vec()),
             value: Some(b"..DE1..".to_vec()),
-            headers: vec![header("source-header"), header("job-error-kind")],
+            headers: vec![header("source-header"), header("job-error-kind"), header("job-customer")],
         }
     }
 
@@ -109,6 +133,7 @@ mod tests {
             assert_eq!(bytes.as_deref(), Some(HIDDEN.as_bytes()));
         }
         assert_eq!(masked.headers[1].value.as_deref(), Some(&b"iban=DE1"[..]), "tidegate's own header");
+        assert_eq!(masked.headers[2].value.as_deref(), Some(HIDDEN.as_bytes()), "the source's own");
     }
 
     #[test]
@@ -120,6 +145,17 @@ mod tests {
             Content { event: Event::Undecodable { reason: "r".to_owned() }, ..content(Value::Null) };
         let (masked, shown) = mask(undecodable, &paths(&["iban"]));
         assert_eq!((shown, masked.value.as_deref()), (Shown::Masked, Some(HIDDEN.as_bytes())));
+    }
+
+    #[test]
+    fn what_was_searched_for_is_hidden_in_a_selection_and_the_rest_is_kept() {
+        let hidden = r#"classes ["charge"], text "•••", until 5"#;
+        for searched_for in ["DE1", r#"a \" b"#, r"ends with a \\"] {
+            let selection = format!(r#"classes ["charge"], text "{searched_for}", until 5"#);
+            assert_eq!(searched(&selection), hidden);
+        }
+        assert_eq!(searched(r#"text "cut of"#), r#"text "•••""#);
+        assert_eq!(searched("12 items"), "12 items");
     }
 
     #[test]

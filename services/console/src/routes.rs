@@ -53,6 +53,11 @@ impl Table {
         self.add(Method::GET, path, Access::Open, handler)
     }
 
+    /// Something to look at that only operators can have made.
+    pub(crate) fn review<T: 'static>(self, path: &'static str, handler: impl Handler<T, Console>) -> Self {
+        self.add(Method::GET, path, Access::Operator, handler)
+    }
+
     /// A change: for operators.
     pub(crate) fn act<T: 'static>(self, path: &'static str, handler: impl Handler<T, Console>) -> Self {
         self.add(Method::POST, path, Access::Operator, handler)
@@ -105,7 +110,7 @@ pub(crate) fn table() -> Table {
         .look("/items/{item}", pages::item::show)
         .act("/items/{item}/reveal", pages::item::reveal)
         .act("/plans", pages::plan::prepare)
-        .look("/plans/{plan}", pages::plan::show)
+        .review("/plans/{plan}", pages::plan::show)
         .act("/plans/{plan}/run", pages::plan::carry_out)
         .look("/replays", pages::runs::list)
         .look("/replays/{run}", pages::runs::show)

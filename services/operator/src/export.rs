@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tidegate_codec::{ContainerWriter, wire};
 use tidegate_pipeline::Record;
+use tidegate_pipeline::dead_letter::STUB;
 use tokio::runtime::Handle;
 
 use crate::error::OperatorError;
@@ -66,7 +67,7 @@ impl Inbox {
                 if let std::collections::hash_map::Entry::Vacant(vacant) = files.entry(id) {
                     vacant.insert(match runtime.block_on(registry.fetch(id)) {
                         Ok(schema) => Some(ContainerWriter::begin(
-                            BufWriter::new(File::create(&path)?),
+                            BufWriter::new(create(&path)?),
                             &schema,
                             rand::random(),
                         )?),
@@ -81,7 +82,7 @@ impl Inbox {
             let path = dir.join("others.jsonl");
             let out = match &mut others {
                 Some(out) => out,
-                None => others.insert(BufWriter::new(File::create(&path)?)),
+                None => others.insert(BufWriter::new(create(&path)?)),
             };
             *counts.entry(path).or_default() += 1;
             serde_json::to_writer(&mut *out, &line(item, original)).map_err(std::io::Error::from)?;
@@ -105,17 +106,22 @@ impl Inbox {
     ) -> Result<(), OperatorError> {
         for slice in snapshot.items.chunks(SLICE) {
             let places: Vec<(i32, i64)> = slice.iter().map(|item| item.letter).collect();
+            let mut stubs: FxHashMap<(i32, i64), Original> = FxHashMap::default();
             let mut left: FxHashMap<(i32, i64), &Selected> =
                 slice.iter().map(|item| (item.letter, item)).collect();
             self.originals(&places, &mut |original| {
-                if let Some(item) = left.remove(&(original.partition.0, original.record.offset().0)) {
+                let place = (original.partition.0, original.record.offset().0);
+                // A record that was too large to be dead-lettered is a stub; an older letter may still have the event.
+                if original.record.value().is_none() && original.record.header(STUB).is_some() {
+                    stubs.insert(place, original);
+                } else if let Some(item) = left.remove(&place) {
                     exported.records += 1;
                     each(item, &original).map_err(unwritable)?;
                 }
                 Ok(())
             })?;
-            for item in left.into_values() {
-                match self.original_of(item.item)? {
+            for (place, item) in left {
+                match self.original_of(item.item)?.or_else(|| stubs.remove(&place)) {
                     Some(original) => {
                         exported.records += 1;
                         each(item, &original).map_err(unwritable)?;
@@ -126,6 +132,18 @@ impl Inbox {
         }
         Ok(())
     }
+}
+
+/// What an earlier export saved may be all that is left of it, so nothing is replaced.
+fn create(path: &Path) -> std::io::Result<File> {
+    File::create_new(path).map_err(|error| {
+        let advice = if error.kind() == std::io::ErrorKind::AlreadyExists {
+            "; an export replaces nothing: name another folder"
+        } else {
+            ""
+        };
+        std::io::Error::new(error.kind(), format!("{}: {error}{advice}", path.display()))
+    })
 }
 
 fn unwritable(error: std::io::Error) -> OperatorError {

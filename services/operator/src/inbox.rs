@@ -12,6 +12,7 @@ use serde::Serialize;
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::Handler;
 use tidegate_codec::SchemaRegistry;
+use tidegate_domain::Topic;
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{KafkaSettings, LogReader, ReadError};
 use tidegate_pipeline::Names;
@@ -185,11 +186,11 @@ impl Inbox {
 
     /// The one that brings the index up to date; none while another process has it.
     pub(crate) fn follower(&self) -> Result<Option<Follower>, OperatorError> {
-        let (provenance, partitions, journal) = self.provenance()?;
+        let (provenance, partitions) = self.provenance()?;
         let Some(writing) = self.shared.home.writing(&provenance)? else { return Ok(None) };
         let dlq = (self.shared.names.dlq(), partitions);
-        let journal = journal.then(|| self.shared.names.dlq_journal());
-        Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, journal, provenance)))
+        let journal = self.shared.names.dlq_journal();
+        Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, Some(journal), provenance)))
     }
 
     /// The connection that asks about topics.
@@ -203,32 +204,38 @@ impl Inbox {
         Ok(cluster)
     }
 
-    /// Whose records the index must hold, how many partitions the dead-letter topic has, and whether there is a journal.
-    fn provenance(&self) -> Result<(Provenance, u32, bool), OperatorError> {
+    /// Whose records the index must hold, and how many partitions the dead-letter topic has. A journal that can't be seen is an error:
+    /// without it, what was discarded or resolved would look open, and an order could create one that forgets.
+    fn provenance(&self) -> Result<(Provenance, u32), OperatorError> {
         let cluster = self.cluster()?;
         let (dlq, journal) = (self.shared.names.dlq(), self.shared.names.dlq_journal());
         let topics = cluster.topics()?;
-        let Some(found) = topics.get(dlq.as_str()) else {
-            return Err(OperatorError::Failed(format!(
-                "there is no topic {dlq}: `tidegate topics apply` creates it"
-            )));
+        let partitions = |topic: &Topic| {
+            let found = topics.get(topic.as_str()).map(|found| found.partitions);
+            found.ok_or_else(|| OperatorError::Failed(missing(topic)))
         };
-        let has_journal = topics.contains_key(journal.as_str());
-        let mut wanted = vec![dlq.as_str()];
-        wanted.extend(has_journal.then_some(journal.as_str()));
-        let topics = cluster.topic_ids(&wanted)?.into_iter().collect();
-        Ok((Provenance { cluster: cluster.cluster_id()?, topics }, found.partitions, has_journal))
+        let dead_letters = partitions(&dlq)?;
+        match partitions(&journal)? {
+            1 => {}
+            many => {
+                return Err(OperatorError::Failed(format!(
+                    "{journal} has {many} partitions and must have one: `tidegate topics check` says what to do"
+                )));
+            }
+        }
+        let topics = cluster.topic_ids(&[dlq.as_str(), journal.as_str()])?.into_iter().collect();
+        Ok((Provenance { cluster: cluster.cluster_id()?, topics }, dead_letters))
     }
 
     /// How many records the index lacks.
     fn behind(&self) -> Result<u64, OperatorError> {
         let Some(connection) = self.shared.home.reader()? else { return Ok(1) };
         let positions = positions(&connection)?;
-        let (_, partitions, journal) = self.provenance()?;
+        let (_, partitions) = self.provenance()?;
         let mut logs: Vec<_> = (0..i32::try_from(partitions).unwrap_or(i32::MAX))
             .map(|partition| ("dlq", self.shared.names.dlq(), partition))
             .collect();
-        logs.extend(journal.then(|| ("journal", self.shared.names.dlq_journal(), 0)));
+        logs.push(("journal", self.shared.names.dlq_journal(), 0));
         let mut behind = 0;
         for (name, topic, partition) in logs {
             let log =
@@ -329,6 +336,13 @@ fn positions(connection: &Connection) -> rusqlite::Result<std::collections::BTre
     let mut statement = connection.prepare("SELECT log, partition, next FROM positions")?;
     let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     rows.collect()
+}
+
+fn missing(topic: &Topic) -> String {
+    format!(
+        "there is no topic {topic}, or this user may not see it: `tidegate topics apply` creates it, and people who look at dead \
+         letters need the right Read on it"
+    )
 }
 
 /// Now, in milliseconds since the epoch.

@@ -293,16 +293,20 @@ impl DeadLetterHeaders {
 /// kept under another name.
 pub fn source_headers(record: &Record, is_source_event: bool) -> OutboundHeaders<'_> {
     let comes_back = record.header(DEAD_AT).is_some();
-    let ours = |name: &[u8]| comes_back && OURS.iter().any(|ours| ours.as_bytes() == name);
     record
         .headers()
-        .filter(|(name, _)| !ours(name))
+        .filter(|(name, _)| !(comes_back && is_ours(name)))
         .filter_map(|(name, value)| match (name == JOB_HEADER.as_bytes(), is_source_event) {
             (true, true) => Some((SOURCE_JOB_HEADER.as_bytes(), value)),
             (true, false) => None,
             (false, _) => Some((name, value)),
         })
         .collect()
+}
+
+/// Whether a header of a dead letter is one that tidegate writes there. What else begins alike is the source's own.
+pub fn is_ours(name: &[u8]) -> bool {
+    OURS.iter().any(|ours| ours.as_bytes() == name)
 }
 
 /// At most `budget` bytes of `text`, cut between characters.

@@ -233,7 +233,7 @@ pub struct Audit {
     pub by: String,
     /// When, by the author's clock.
     pub at: UnixMillis,
-    /// What, as a name: `reveal`, `export`.
+    /// What, as a name: `reveal`, `log-in`.
     pub what: String,
     /// The item, where it was one.
     pub id: Option<ItemId>,

@@ -40,7 +40,8 @@ impl Early {
     /// Its wait was drawn when the attempt before it failed, which was after it began.
     fn in_place(&mut self, books: &Books<'_>, call: &Call) {
         let before = books.calls_of(call.origin).iter().filter(|other| other.attempt + 1 == call.attempt);
-        // An attempt that never reached the endpoint is unknown here.
+        // An attempt that never reached the endpoint is unknown here, and one that was repeated after this call says nothing of it.
+        let before = before.filter(|other| other.began < call.began);
         let Some(failed) = before.map(|other| other.began).min() else { return };
         let rung = LADDER[LADDER.len().min(call.attempt as usize - 1) - 1];
         let shortest = rung.as_millis() as i64 * (100 - JITTER_PERCENT) / 100;

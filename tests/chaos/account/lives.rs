@@ -11,8 +11,8 @@ use crate::history::{
 /// machine.
 pub(super) const LEARNS_WITHIN: i64 = 15_000;
 
-/// How long after a process knew that it lost partitions the endpoint may still see a run of theirs begin, in milliseconds: a shard
-/// hears of the loss at its next turn, and what it had begun is on its way.
+/// How long after the end of a process, or after it knew that it lost partitions, the endpoint may still see a run of its begin, in
+/// milliseconds: a request may be on its way, and a shard hears of a loss at its next turn.
 const ON_ITS_WAY: i64 = 500;
 
 /// How long it takes at most, on a busy machine and with well servers, until the end of a run is marked, in milliseconds.
@@ -47,10 +47,11 @@ pub(super) fn trouble_of_run(history: &History, run: &Call, again: At) -> Option
 pub(super) fn troubles(history: &History, life: LifeNumber, from: At, until: At) -> Vec<(At, Trouble)> {
     let Some(life) = history.lives.get(life) else { return Vec::new() };
     let within = |at: At| from <= at && at <= until;
+    let arrives = |at: At| from <= at.plus_millis(ON_ITS_WAY) && at <= until;
     let mut found = Vec::new();
     match life.ended {
-        Some((at, Ending::Killed)) if within(at) => found.push((at, Trouble::Killed)),
-        Some((at, Ending::Itself(_))) if within(at) => found.push((at, Trouble::EndedItself)),
+        Some((at, Ending::Killed)) if arrives(at) => found.push((at, Trouble::Killed)),
+        Some((at, Ending::Itself(_))) if arrives(at) => found.push((at, Trouble::EndedItself)),
         _ => {}
     }
     let frozen = |&&(began, ended): &&(At, At)| began <= until && ended.plus_millis(LEARNS_WITHIN) >= from;
@@ -77,8 +78,8 @@ pub(super) struct Owners {
 /// What a process was to a partition when it ran something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// The owner, since the record of that offset.
-    Owner { since: i64 },
+    /// The owner, since the record of that offset, which was appended then.
+    Owner { since: i64, opened: At },
     /// Another had opened the partition at that time.
     Deposed { since: At },
     /// The changelog doesn't tell.
@@ -110,7 +111,7 @@ impl Owners {
         };
         match until_then.get(mine + 1) {
             Some(next) => Standing::Deposed { since: next.appended },
-            None => Standing::Owner { since: until_then[mine].offset },
+            None => Standing::Owner { since: until_then[mine].offset, opened: until_then[mine].appended },
         }
     }
 }

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 
 use super::Books;
 use super::lives::{LEARNS_WITHIN, Owners, Standing, Trouble, trouble_of_run, troubles};
-use crate::history::{At, Call, DoneMark, Key};
+use crate::config::{JITTER_PERCENT, LADDER};
+use crate::history::{At, Call, Copy, DoneMark, Key, LifeNumber};
 
 /// How often an owner looks for a deposed owner's marks, and how late a busy machine may make it, in milliseconds.
 const LOOKS_EVERY: i64 = 3000 + 2000;
 /// How long before a cut of all connections an answer may have been given that never arrived, in milliseconds.
 const ON_THE_WAY: i64 = 500;
+
+/// For how long a copy waits at most, in milliseconds.
+const LONGEST_WAIT: i64 = LADDER[LADDER.len() - 1].as_millis() as i64 * (100 + JITTER_PERCENT) / 100;
 
 /// Why a run was repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,6 +30,8 @@ pub(crate) enum Cause {
     Drained,
     /// The endpoint cut the connection, perhaps before the answer arrived.
     Cut,
+    /// A worker died between a copy of the record, of the same attempt, and its mark: both were run.
+    Copied,
     /// It was not its process that was in trouble, but the one that ran it once more, and did not know yet that it was deposed.
     ByDeposed,
 }
@@ -39,6 +45,7 @@ impl Cause {
             Self::Lost => "its process lost the partition",
             Self::Drained => "it was cancelled at the drain deadline",
             Self::Cut => "the endpoint cut the connection",
+            Self::Copied => "a worker died between a copy and its mark",
             Self::ByDeposed => "run again by a deposed process",
         }
     }
@@ -97,9 +104,9 @@ impl Repeats {
             troubles.iter().any(|(_, trouble)| *trouble == Trouble::Frozen)
         };
         let had_to_know = match owners.standing(call.life, done.at, call.began) {
-            Standing::Owner { since } => {
+            Standing::Owner { since, opened } => {
                 since > done.offset
-                    || owners.opener_of(call.life) == Some(done.opener)
+                    || (owners.opener_of(call.life) == Some(done.opener) && ran_since(books, call, opened))
                     || (call.began > done.visible.plus_millis(LOOKS_EVERY) && !frozen())
             }
             Standing::Deposed { since } => !learns_late(books, call, since),
@@ -132,7 +139,7 @@ impl Repeats {
         }
         let mut last = None;
         for other in repeated {
-            match cause(books, other, call.began) {
+            match cause(books, other, call.began).or_else(|| died_after_a_copy(books, other, call)) {
                 Some(cause) => last = Some(cause),
                 None => {
                     let (other, call) = (books.describe(other), books.describe(call));
@@ -145,6 +152,14 @@ impl Repeats {
             *counted.entry(cause).or_default() += 1;
         }
     }
+}
+
+/// Whether its process had run the key since it opened the partition. What it ran before it lost the partition, and marked late, is
+/// a deposed owner's to it: another of its shards may own the partition now.
+fn ran_since(books: &Books<'_>, call: &Call, opened: At) -> bool {
+    let calls = books.calls_by_key.get(&call.key).map_or(&[][..], Vec::as_slice);
+    let before = calls.iter().filter(|other| other.began < call.began);
+    before.filter(|other| other.life == call.life && other.is_effective()).any(|other| other.began >= opened)
 }
 
 /// Whether a deposed process could not know yet that it was. A frozen one learns it when it goes on.
@@ -161,6 +176,25 @@ fn is_by_deposed(books: &Books<'_>, owners: &Owners, call: &Call) -> bool {
         Standing::Deposed { since } => learns_late(books, call, since),
         Standing::Owner { .. } | Standing::Unknown => false,
     }
+}
+
+/// Whether the attempt had no effect, more than one record asked for it, and a worker died after such a copy and before it was run.
+/// A class that is parked has many copies of one attempt.
+fn died_after_a_copy(books: &Books<'_>, run: &Call, again: &Call) -> Option<Cause> {
+    let history = books.history;
+    let asks = |copy: &&Copy| (copy.origin, copy.attempt) == (again.origin, again.attempt);
+    let copies: Vec<&Copy> = history.delayed.iter().filter(asks).collect();
+    let records = copies.len() + usize::from(again.attempt == 1);
+    if run.is_effective() || records < 2 {
+        return None;
+    }
+    let deadly = |life: LifeNumber, copy: &Copy| {
+        let published = copy.due.plus_millis(-LONGEST_WAIT);
+        let troubles = troubles(history, life, published, again.began);
+        troubles.iter().any(|(at, trouble)| *at >= published && *trouble != Trouble::Left)
+    };
+    let died = copies.iter().any(|copy| (0..history.lives.len()).any(|life| deadly(life, copy)));
+    died.then_some(Cause::Copied)
 }
 
 /// Why the run was not remembered when the key was run again.

@@ -337,8 +337,10 @@ fn a_deposed_owner_may_run_what_is_done_until_it_learns_that_it_is_deposed() {
 #[test]
 fn a_repeat_is_explained_by_what_befell_the_process_before_it() {
     type Trouble = (Cause, fn(&mut Story));
-    let troubles: [Trouble; 7] = [
+    let troubles: [Trouble; 8] = [
         (Cause::Killed, |story| story.history.lives[0].ended = Some((at(110), Ending::Killed))),
+        // What it had sent arrived when it was dead.
+        (Cause::Killed, |story| story.history.lives[0].ended = Some((at(60), Ending::Killed))),
         (Cause::EndedItself, |story| story.history.lives[0].ended = Some((at(110), Ending::Itself(1)))),
         (Cause::Frozen, |story| story.history.lives[0].frozen.push((at(104), at(8000)))),
         (Cause::Lost, |story| story.history.lives[0].said.push((at(12_000), Said::Lost))),
@@ -363,6 +365,51 @@ fn a_repeat_is_explained_by_what_befell_the_process_before_it() {
             assert_eq!(counted.get(&cause), Some(&1), "{cause:?}");
         }
     }
+}
+
+#[test]
+fn an_owner_is_to_know_what_it_ran_since_it_opened_the_partition_and_soon_what_it_ran_before() {
+    let told_late = |again: i64| {
+        let mut story = Story::new();
+        story.ordinary(0, 50);
+        let origin = story.event(Kind::Plain, Script::Fine);
+        story.history.lives[0].said.push((at(95), Said::Lost));
+        story.call(0, origin, 1, (100, 900), 200);
+        story.opened(0, 5000);
+        story.done(0, origin, 5010);
+        story.call(0, origin, 1, (again, again + 5), 200);
+        story
+    };
+    assert_eq!(told_late(5040).keeps_all().repeats.before_the_look, 1);
+    let broken: Vec<&str> = told_late(11_000).account().broken().into_iter().map(|(rule, _)| rule).collect();
+    assert_eq!(broken, [AFTER_DONE]);
+    let mut story = Story::new();
+    story.ordinary(0, 20);
+    let origin = story.ordinary(0, 50);
+    story.history.lives[0].said.push((at(60), Said::Lost));
+    story.call(0, origin, 1, (70, 75), 200);
+    let broken: Vec<&str> = story.account().broken().into_iter().map(|(rule, _)| rule).collect();
+    assert_eq!(broken, [AFTER_DONE], "what it ran as the owner");
+}
+
+#[test]
+fn an_attempt_is_repeated_by_each_of_two_records_only_where_a_worker_died_in_between() {
+    let parked = |died: Option<i64>, status: u16| {
+        let mut story = Story::new();
+        let origin = story.event(Kind::Plain, Script::Fine);
+        story.delayed(origin, 1, 1000);
+        if let Some(died) = died {
+            story.history.lives[1].ended = Some((at(died), Ending::Killed));
+        }
+        story.call(0, origin, 1, (2000, 2005), status);
+        story.call(0, origin, 1, (3000, 3005), 200);
+        story.done(0, origin, 3010);
+        story
+    };
+    assert_eq!(parked(Some(900), 500).keeps_all().repeats.of_attempts[&Cause::Copied], 1);
+    parked(None, 500).breaks(UNEXPLAINED);
+    parked(Some(3100), 500).breaks(UNEXPLAINED);
+    parked(Some(900), 200).breaks(UNEXPLAINED);
 }
 
 #[test]

@@ -70,6 +70,17 @@ fn originals_are_exported_byte_for_byte_as_lines_and_as_container_files() {
     let others = std::fs::read_to_string(folder.path().join("letters/others.jsonl")).unwrap();
     let other: Value = serde_json::from_str(others.trim()).unwrap();
     assert_eq!((&other["key"], &other["value"]), (&json!("aw=="), &json!("/wA=")));
+    let lines = folder.path().join("letters.jsonl").display().to_string();
+    for (format, out) in [("avro", &out), ("jsonl", &lines)] {
+        let again = ["dlq", "export", "--format", format, "--out", out];
+        let (exit, _, said) = if format == "avro" {
+            broken.run("ann", &again)
+        } else {
+            assert_eq!(broken.run("ann", &again).0, Exit(0));
+            broken.run("ann", &again)
+        };
+        assert!(exit != Exit(0) && said.contains("an export replaces nothing"), "{said}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The one cookie, and what is known of the connection that it travels on.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use base64::Engine;
@@ -22,15 +22,15 @@ impl Cookie {
         random().map(Self)
     }
 
-    /// The cookie of a request. Of two, the one that only https could set.
-    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
+    /// The cookie of a request. By https only the one that no other host can set counts.
+    pub(crate) fn read(headers: &HeaderMap, transport: &Transport) -> Option<Self> {
         let values = || headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
         let named = |name: &str| {
             let mut pairs =
                 values().flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
             pairs.find(|(found, _)| *found == name).map(|(_, value)| value.to_owned())
         };
-        let text = named(SECURE).or_else(|| named(PLAIN))?;
+        let text = named(if transport.is_https { SECURE } else { PLAIN })?;
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         bytes.try_into().ok().map(Self)
     }
@@ -89,8 +89,7 @@ impl Transport {
         }
         // The last address is the proxy's own observation; those before it are what the client claims.
         let last = told("x-forwarded-for").and_then(|list| list.rsplit(',').next()).map(str::trim);
-        let client =
-            last.and_then(|address| address.parse::<IpAddr>().ok()).unwrap_or(address).to_canonical();
+        let client = last.and_then(address_of).unwrap_or(address).to_canonical();
         let is_https =
             told("x-forwarded-proto").is_some_and(|proto| proto.trim().eq_ignore_ascii_case("https"));
         Self { client, peer, is_https }
@@ -104,6 +103,13 @@ impl Transport {
     pub(super) fn is_proxied(&self) -> bool {
         self.peer == Peer::Proxy
     }
+}
+
+/// An address that a proxy tells, with or without its port.
+fn address_of(text: &str) -> Option<IpAddr> {
+    let bare = || text.strip_prefix('[')?.strip_suffix(']');
+    let with_port = || text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    bare().unwrap_or(text).parse().ok().or_else(with_port)
 }
 
 #[cfg(test)]
@@ -128,10 +134,13 @@ mod tests {
         let https = Transport::of(&headers(&[("x-forwarded-proto", "https")]), PEER, Peer::Proxy);
         let secure = cookie.set(&https).to_str().unwrap().to_owned();
         assert!(secure.starts_with("__Host-tidegate=") && secure.ends_with("; Secure"), "{secure}");
-        for set in [text, secure] {
+        let read = |set: &str, transport| {
             let sent = set.split(';').next().unwrap();
-            assert!(Cookie::read(&headers(&[("cookie", &format!("a=b; {sent}"))])) == Some(cookie.clone()));
-        }
+            Cookie::read(&headers(&[("cookie", &format!("a=b; {sent}"))]), transport)
+        };
+        assert!(read(&text, &plain) == Some(cookie.clone()));
+        assert!(read(&secure, &https) == Some(cookie.clone()));
+        assert!(read(&text, &https).is_none(), "another host of the same domain could have set it");
     }
 
     #[test]
@@ -139,6 +148,12 @@ mod tests {
         let told = headers(&[("x-forwarded-for", "1.1.1.1, 2.2.2.2"), ("x-forwarded-proto", "https")]);
         let trusted = Transport::of(&told, PEER, Peer::Proxy);
         assert_eq!((trusted.client().to_string().as_str(), trusted.is_https), ("2.2.2.2", true));
+        for (with_port, address) in
+            [("2.2.2.2:4711", "2.2.2.2"), ("[2001:db8::1]:4711", "2001:db8::1"), ("[2001:db8::1]", "2001:db8::1")]
+        {
+            let told = headers(&[("x-forwarded-for", with_port)]);
+            assert_eq!(Transport::of(&told, PEER, Peer::Proxy).client().to_string(), address);
+        }
         let anybody = Transport::of(&told, PEER, Peer::Anybody);
         assert_eq!((anybody.client(), anybody.is_https), (PEER, false));
     }

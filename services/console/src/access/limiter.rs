@@ -55,13 +55,10 @@ impl Limiter {
         Ok(())
     }
 
-    /// The try was none.
-    pub(super) fn give_back(&self, client: IpAddr, now: Instant) {
-        let mut buckets = self.0.lock();
-        if let Some(bucket) = buckets.get_mut(&network(client)) {
-            *bucket = bucket.now(now);
-            bucket.tries = (bucket.tries + 1.0).min(BURST);
-        }
+    /// How long until this address may try; none: it may now. Uses no try.
+    pub(super) fn wait(&self, client: IpAddr, now: Instant) -> Option<Duration> {
+        let tries = self.0.lock().get(&network(client))?.now(now).tries;
+        (tries < 1.0).then(|| REFILL.mul_f64(1.0 - tries))
     }
 }
 
@@ -89,8 +86,9 @@ mod tests {
         assert_eq!(take_all(&limiter, ben, now), 10);
         assert!(limiter.take(ana, now).unwrap_err() <= REFILL);
         assert_eq!(take_all(&limiter, ana, now + 2 * REFILL), 2);
-        limiter.give_back(ana, now + 2 * REFILL);
-        assert_eq!(take_all(&limiter, ana, now + 2 * REFILL), 1);
+        assert!(limiter.wait(ana, now + 2 * REFILL).is_some_and(|wait| wait <= REFILL));
+        assert_eq!(limiter.wait(ana, now + 3 * REFILL), None);
+        assert_eq!(take_all(&limiter, ana, now + 3 * REFILL), 1, "a look uses none");
     }
 
     #[test]

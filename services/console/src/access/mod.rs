@@ -132,15 +132,15 @@ impl Access {
             return self.local(headers);
         }
         if let Some(token) = bearer(headers) {
-            return match self.by_token(token) {
-                Some(visitor) => Identity::Known(visitor),
-                None => Identity::Refused(self.wrong_token(transport, now)),
+            return match self.try_token(token, transport, now) {
+                Ok(visitor) => Identity::Known(visitor),
+                Err(refusal) => Identity::Refused(refusal),
             };
         }
         if let Some(known) = self.by_proxy(headers, transport) {
             return known;
         }
-        let session = Cookie::read(headers).and_then(|cookie| self.sessions.find(&cookie, now));
+        let session = Cookie::read(headers, transport).and_then(|cookie| self.sessions.find(&cookie, now));
         match session.and_then(|name| self.user(&name, How::Session)) {
             Some(visitor) => Identity::Known(visitor),
             None => Identity::Nobody,
@@ -195,10 +195,16 @@ impl Access {
         Some(Visitor { name: name.to_string(), role: user.role, how })
     }
 
-    fn wrong_token(&self, transport: &Transport, now: Instant) -> Refusal {
-        match self.limiter.take(transport.client(), now) {
-            Ok(()) => Refusal::UnknownToken,
-            Err(wait) => Refusal::TooMany(wait),
+    /// Whose token it is. After many wrong ones of an address, a right one waits too: else guesses would cost nothing.
+    fn try_token(&self, token: &str, transport: &Transport, now: Instant) -> Result<Visitor, Refusal> {
+        let client = transport.client();
+        if let Some(wait) = self.limiter.wait(client, now) {
+            return Err(Refusal::TooMany(wait));
+        }
+        match self.by_token(token.trim()) {
+            // A right one is no guess, and uses no try.
+            Some(visitor) => Ok(visitor),
+            None => Err(self.limiter.take(client, now).map_or_else(Refusal::TooMany, |()| Refusal::UnknownToken)),
         }
     }
 
@@ -209,20 +215,15 @@ impl Access {
         transport: &Transport,
         now: Instant,
     ) -> Result<(Visitor, Cookie), LogIn> {
-        self.limiter.take(transport.client(), now).map_err(|wait| LogIn::Refused(Refusal::TooMany(wait)))?;
-        let Some(visitor) = self.by_token(token.trim()) else {
-            return Err(LogIn::Refused(Refusal::UnknownToken));
-        };
-        // A right one is no guess.
-        self.limiter.give_back(transport.client(), now);
+        let visitor = self.try_token(token, transport, now).map_err(LogIn::Refused)?;
         let cookie = Cookie::random().map_err(LogIn::NoRandomness)?;
         self.sessions.begin(&cookie, visitor.name.clone(), now);
         Ok((Visitor { how: How::Session, ..visitor }, cookie))
     }
 
     /// Ends the session of this request, if it has one.
-    pub(crate) fn log_out(&self, headers: &HeaderMap) {
-        if let Some(cookie) = Cookie::read(headers) {
+    pub(crate) fn log_out(&self, headers: &HeaderMap, transport: &Transport) {
+        if let Some(cookie) = Cookie::read(headers, transport) {
             self.sessions.end(&cookie);
         }
     }

@@ -14,7 +14,7 @@ pub(crate) fn add_to(table: Table) -> Table {
         .look("/api/v1/items/{item}", reads::item)
         .act("/api/v1/items/{item}/reveal", changes::reveal)
         .act("/api/v1/plans", changes::prepare)
-        .look("/api/v1/plans/{plan}", reads::plan)
+        .review("/api/v1/plans/{plan}", reads::plan)
         .act("/api/v1/plans/{plan}/run", changes::carry_out)
         .look("/api/v1/runs", reads::runs)
         .look("/api/v1/runs/{run}", reads::run)

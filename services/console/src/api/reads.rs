@@ -80,17 +80,17 @@ pub(super) async fn plan(State(console): State<Console>, Path(id): Path<String>)
     answer(pages::plan::find(&console, id).await?)
 }
 
-pub(super) async fn runs(State(console): State<Console>, Query(fields): Query) -> Answer {
+pub(super) async fn runs(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
     let limit = limit(&fields, 100)?;
-    answer(json!({ "runs": console.ask(move |inbox| inbox.runs(limit)).await? }))
+    answer(json!({ "runs": pages::runs::all(&console, &asker, limit).await? }))
 }
 
-pub(super) async fn run(State(console): State<Console>, Path(id): Path<String>) -> Answer {
-    answer(pages::runs::find(&console, id).await?)
+pub(super) async fn run(State(console): State<Console>, asker: Asker, Path(id): Path<String>) -> Answer {
+    answer(pages::runs::find(&console, &asker, id).await?)
 }
 
-pub(super) async fn history(State(console): State<Console>, Query(fields): Query) -> Answer {
+pub(super) async fn history(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
     let mut query = pages::history::query(&fields);
     query.limit = limit(&fields, query.limit)?;
-    answer(console.ask(move |inbox| inbox.history(&query)).await?)
+    answer(pages::history::read(&console, &asker, query).await?)
 }

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::fields::{address, of_filter};
 use crate::gate::Asker;
 use crate::inbox::Filter;
+use crate::mask;
 
 const STATES: [(&str, &str); 6] = [
     ("open", "Open"),
@@ -29,6 +30,13 @@ pub(crate) fn check_search(console: &Console, asker: &Asker, filter: &Filter) ->
         ));
     }
     Ok(())
+}
+
+/// Hides what operators searched for from readers who may not search.
+pub(crate) fn hide_search(console: &Console, asker: &Asker, text: &mut String) {
+    if !may_search(console, asker) {
+        *text = mask::searched(text).into_owned();
+    }
 }
 
 pub(super) fn may_search(console: &Console, asker: &Asker) -> bool {

@@ -4,12 +4,13 @@ use axum::extract::State;
 use maud::{Markup, html};
 
 use crate::Console;
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure};
 use crate::fields::{Fields, Query, address};
 use crate::gate::Asker;
-use crate::inbox::{History, HistoryQuery};
+use crate::inbox::{History, HistoryPage, HistoryQuery};
 use crate::now;
 
+use super::filters::hide_search;
 use super::format::{count, number, selection, when};
 use super::layout::{Page, Section};
 use super::parts::{empty, pager};
@@ -25,10 +26,15 @@ pub(crate) fn query(fields: &Fields) -> HistoryQuery {
     }
 }
 
+pub(crate) async fn read(console: &Console, asker: &Asker, query: HistoryQuery) -> Result<HistoryPage, Failure> {
+    let mut page = console.ask(move |inbox| inbox.history(&query)).await?;
+    page.entries.iter_mut().filter_map(|entry| entry.reason.as_mut()).for_each(|why| hide_search(console, asker, why));
+    Ok(page)
+}
+
 pub(crate) async fn show(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
     let (query, at) = (query(&fields), now());
-    let asked = query.clone();
-    let page = console.ask(move |inbox| inbox.history(&asked)).await?;
+    let page = read(&console, &asker, query.clone()).await?;
     let kept = || {
         let by = query.by.clone().map(|by| ("by", by));
         by.into_iter().chain(query.what.clone().map(|what| ("what", what)))

@@ -69,7 +69,7 @@ pub(crate) async fn log_in(State(console): State<Console>, asker: Asker, Form(fi
 }
 
 pub(crate) async fn log_out(State(console): State<Console>, asker: Asker, headers: HeaderMap) -> Answer {
-    console.access().log_out(&headers);
+    console.access().log_out(&headers, &asker.transport);
     if let Some(visitor) = asker.known() {
         note(&console, visitor, "log-out").await;
     }

@@ -10,6 +10,7 @@ use crate::gate::Asker;
 use crate::inbox::{Run, RunStatus, Steer, Step};
 use crate::now;
 
+use super::filters::hide_search;
 use super::format::{count, number, percent, rough, selection, since, when};
 use super::go_to;
 use super::layout::{Page, Section};
@@ -20,7 +21,7 @@ const LATEST: usize = 100;
 
 pub(crate) async fn list(State(console): State<Console>, asker: Asker) -> Answer {
     let at = now();
-    let runs = console.ask(|inbox| inbox.runs(LATEST)).await?;
+    let runs = all(&console, &asker, LATEST).await?;
     let goes_on = runs.iter().any(|run| !run.rests());
     let body = html! {
         header.over { h1 { "Runs" } @if !runs.is_empty() { p.lead { "What was ordered together, the latest first." } } }
@@ -56,13 +57,21 @@ fn row(run: &Run, at: i64) -> Markup {
     }
 }
 
-pub(crate) async fn find(console: &Console, id: String) -> Result<Run, Failure> {
+pub(crate) async fn all(console: &Console, asker: &Asker, limit: usize) -> Result<Vec<Run>, Failure> {
+    let mut runs = console.ask(move |inbox| inbox.runs(limit)).await?;
+    runs.iter_mut().for_each(|run| hide_search(console, asker, &mut run.selection));
+    Ok(runs)
+}
+
+pub(crate) async fn find(console: &Console, asker: &Asker, id: String) -> Result<Run, Failure> {
     let missing = || Failure::missing("No run has this id. The list of runs has all of them.");
-    console.ask(move |inbox| inbox.run(&id)).await?.ok_or_else(missing)
+    let mut run = console.ask(move |inbox| inbox.run(&id)).await?.ok_or_else(missing)?;
+    hide_search(console, asker, &mut run.selection);
+    Ok(run)
 }
 
 pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(id): Path<String>) -> Answer {
-    let (run, at) = (find(&console, id).await?, now());
+    let (run, at) = (find(&console, &asker, id).await?, now());
     let reload = (!run.rests()).then_some(2);
     let body = html! {
         nav.crumbs aria-label="Where you are" { a href="/replays" { "Runs" } span { (run.run) } }

@@ -41,6 +41,11 @@ impl Fake {
         Self { text: HOSTILE.to_owned(), items: 3, ..Self::default() }
     }
 
+    /// Every text is this one.
+    pub(crate) fn saying(text: &str) -> Self {
+        Self { text: text.to_owned(), items: 3, ..Self::default() }
+    }
+
     pub(crate) fn slow(items: usize, delay: Duration) -> Self {
         Self { delay, ..Self::with_items(items) }
     }

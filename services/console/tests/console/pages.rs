@@ -72,6 +72,33 @@ async fn masked_fields_are_shown_to_nobody_until_an_operator_reveals_them_by_nam
 }
 
 #[tokio::test]
+async fn what_operators_searched_for_is_hidden_from_those_who_may_not_search() {
+    let said = r#"classes ["charge"], text "DE89 3704""#;
+    let places = [
+        "/replays".to_owned(),
+        address("/replays/{run}"),
+        "/history".to_owned(),
+        "/api/v1/runs".to_owned(),
+        address("/api/v1/runs/{run}"),
+        "/api/v1/history".to_owned(),
+    ];
+    let site = Site::with_users("masked = [\"customer.iban\"]", Fake::saying(said)).await;
+    let [reader, operator] = [site.logged_in(&site.reader).await, site.logged_in(&site.operator).await];
+    for place in &places {
+        let (hidden, shown) = (reader.get(place).await, operator.get(place).await);
+        assert_eq!((hidden.status, shown.status), (StatusCode::OK, StatusCode::OK), "{place}");
+        let count = |text: &str, what: &str| text.matches(what).count();
+        // The fake says it elsewhere too, where it is no selection.
+        let (secret, mask) = (count(&hidden.text, "DE89 3704"), count(&hidden.text, "•••"));
+        assert!(mask > 0, "{place}: {}", hidden.text);
+        assert_eq!(secret + mask, count(&shown.text, "DE89 3704"), "{place}: {}", hidden.text);
+    }
+    let open = Site::with_users("", Fake::saying(said)).await;
+    let reader = open.logged_in(&open.reader).await;
+    assert!(reader.get("/history").await.text.contains("DE89 3704"), "without masks a reader may search too");
+}
+
+#[tokio::test]
 async fn an_item_shows_event_bytes_headers_failures_and_what_was_done() {
     let site = Site::open_to_all(Fake::with_items(3)).await;
     let page = site.get(&address("/items/{item}")).await.text;

@@ -1,6 +1,7 @@
 //! The folder of an index: its lock, its database, and whether what is there may be trusted.
 
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -51,7 +52,9 @@ impl Home {
     /// The index in `dir`, which is made where it is missing.
     pub(crate) fn at(dir: &Path) -> Result<Self, OperatorError> {
         let home = Self { dir: dir.to_owned() };
-        std::fs::create_dir_all(dir).map_err(|reason| home.unusable(reason))?;
+        // It holds words of payloads, which not everybody on this machine may read.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|reason| home.unusable(reason))?;
         Ok(home)
     }
 
