@@ -8,7 +8,7 @@ use tidegate_bootstrap::{Config, ConfigError, ExitCode, Shutdown};
 use tidegate_demo::endpoint::Endpoint;
 use tidegate_demo::sources;
 
-use crate::{Answer, block_on, print};
+use crate::{Answer, block_on, number, print};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Demo {
@@ -18,10 +18,10 @@ pub(crate) enum Demo {
     #[command(after_help = "Example:\n  tidegate demo events --events 7000 --rate 500")]
     Events {
         /// How many different events; every tenth is published twice
-        #[arg(long, default_value_t = 2000)]
+        #[arg(long, default_value_t = 2000, value_parser = number::some)]
         events: u64,
         /// Records a second
-        #[arg(long, default_value = "100")]
+        #[arg(long, default_value = "100", value_parser = rate)]
         rate: NonZeroU32,
     },
     /// Serve the endpoint that runs the jobs: most are done, some fail and heal, some are refused. GET / shows its sums
@@ -30,6 +30,13 @@ pub(crate) enum Demo {
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
         listen: SocketAddr,
     },
+}
+
+/// More than any broker takes from one publisher.
+const HIGHEST_RATE: NonZeroU32 = NonZeroU32::new(1_000_000).expect("it is above 0");
+
+fn rate(text: &str) -> Result<NonZeroU32, String> {
+    number::within(text, NonZeroU32::MIN..=HIGHEST_RATE)
 }
 
 pub(crate) fn run(load: impl FnOnce() -> Result<Config, ConfigError>, command: &Demo) -> Answer {

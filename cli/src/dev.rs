@@ -7,7 +7,7 @@ use tidegate_bootstrap::ExitCode;
 use tidegate_dev::{Addresses, End, HIGHEST_RATE, Load, Options, Play, Show, WorkerPlace};
 use tidegate_service::ServiceError;
 
-use crate::Answer;
+use crate::{Answer, INTERRUPTED, number};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -18,11 +18,15 @@ Examples:
 
 Nothing needs to be installed: broker and schema registry are embedded. All is in memory and gone at the end.")]
 pub(crate) struct Dev {
+    /// Run the classes of this file instead of the shop, until Ctrl-C
+    // In place of the global one, which has a default.
+    #[arg(long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
+    config: Option<PathBuf>,
     /// How many records the shop publishes [default: a minute's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "forever")]
+    #[arg(long, value_name = "N", value_parser = number::some, conflicts_with = "forever")]
     events: Option<u64>,
-    /// How many records it publishes in a second
-    #[arg(long, value_name = "R", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=i64::from(HIGHEST_RATE)))]
+    /// How many records it publishes in a second, at most 500
+    #[arg(long, value_name = "R", default_value_t = 200, value_parser = rate)]
     rate: u32,
     /// Publish until Ctrl-C
     #[arg(long)]
@@ -35,17 +39,21 @@ pub(crate) struct Dev {
     plain: bool,
 }
 
+fn rate(text: &str) -> Result<u32, String> {
+    number::within(text, 1..=HIGHEST_RATE)
+}
+
 /// How long the shop publishes by default, in seconds.
 const SECONDS: u64 = 60;
 /// How many records the story of the kill takes.
 const STORY: u64 = 1500;
 
-pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
+pub(crate) fn run(args: &Dev) -> Answer {
     let of = |default: u64| {
         let records = (!args.forever).then(|| args.events.unwrap_or(default));
         Load { rate: args.rate, records }
     };
-    let play = match config {
+    let play = match args.config.clone() {
         Some(_) if args.kill_worker => {
             let reason =
                 "--kill-worker tells a story of its own shop: leave --config (or TIDEGATE_CONFIG) out";
@@ -62,8 +70,7 @@ pub(crate) fn run(config: Option<PathBuf>, args: &Dev) -> Answer {
     let show = if args.plain { Show::Plain } else { Show::Auto };
     match tidegate_dev::run(&Options { play, show })? {
         End::InOrder => Ok(ExitCode::Ok),
-        // As whoever is ended by the signal, which the second Ctrl-C stands for.
-        End::AtOnce => tidegate_kafka::end_process(130),
+        End::AtOnce => tidegate_kafka::end_process(INTERRUPTED),
     }
 }
 

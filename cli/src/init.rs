@@ -1,19 +1,22 @@
 //! `tidegate init`: a first configuration from a few answers.
 
-use std::io::{IsTerminal, stderr, stdin};
+use std::io::{IsTerminal, Write, stderr, stdin};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use tidegate_bootstrap::config::{DEFAULT_FILE, HttpUrl, TopicName, process_environment};
 use tidegate_bootstrap::init::{
-    Defaults, Dialogue, Field, FieldCheck, FieldKind, Given, InitError, Replace, SchemaTrouble, Schemas,
-    interview, refuse_existing, write_new,
+    Defaults, Dialogue, Field, FieldCheck, FieldKind, FromEnvironment, Given, InitError, Replace,
+    SchemaTrouble, Schemas, check_place, interview, write_new,
 };
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_codec::{OutlinedField, RegistryError, SchemaRegistry};
 use tidegate_service::wiring;
+use tokio::signal::unix::{SignalKind, signal};
 
-use crate::{Answer, block_on, print, print_note};
+use crate::{Answer, INTERRUPTED, block_on, print, print_note};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -22,10 +25,10 @@ On a terminal it asks for what no flag gives; elsewhere, and with --yes, it take
 Example:
   tidegate init --topic shop.payments --key payment_id --start latest --url http://127.0.0.1:8000/charge")]
 pub(crate) struct Init {
-    /// Some Kafka brokers, as host:port, separated by commas
+    /// Some Kafka brokers, as host:port, separated by commas [default: what TIDEGATE_KAFKA__BOOTSTRAP says, else 127.0.0.1:9092]
     #[arg(long, value_name = "BROKERS")]
     bootstrap: Option<String>,
-    /// The address of the schema registry
+    /// The address of the schema registry [default: what TIDEGATE_REGISTRY__URL says, else http://127.0.0.1:8081/apis/ccompat/v7]
     #[arg(long, value_name = "URL")]
     registry: Option<String>,
     /// The topic with the events
@@ -63,9 +66,7 @@ pub(crate) struct Init {
 pub(crate) fn run(config: Option<&Path>, args: Init) -> Answer {
     let file = args.out.as_deref().or(config).unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
     let replace = args.force.then_some(Replace);
-    if replace.is_none() {
-        refuse_existing(&file)?;
-    }
+    check_place(&file, replace)?;
     let check = if args.offline { FieldCheck::Offline } else { FieldCheck::Required };
     let asks = !args.yes && stdin().is_terminal() && stderr().is_terminal();
     let given = Given {
@@ -77,9 +78,14 @@ pub(crate) fn run(config: Option<&Path>, args: Init) -> Answer {
         tier: args.tier,
         url: args.url,
         start: args.start,
+        environment: FromEnvironment::of(process_environment()),
     };
     let answers = if asks {
-        interview(&given, &mut Dialogue::new(stdin().lock(), stderr()), &Registry, check)?
+        let asking = Arc::new(AtomicBool::new(true));
+        end_on_interrupt(asking.clone())?;
+        let answers = interview(&given, &mut Dialogue::new(stdin().lock(), stderr()), &Registry, check)?;
+        asking.store(false, Ordering::Release);
+        answers
     } else {
         let missing = given.missing();
         if !missing.is_empty() {
@@ -93,6 +99,27 @@ pub(crate) fn run(config: Option<&Path>, args: Init) -> Answer {
     }
     print(&next_steps(&file, answers.tier.as_str()));
     Ok(ExitCode::Ok)
+}
+
+/// Whoever is asked may leave: the line that stands half on the terminal is ended, and nothing is written. The code is that of any command
+/// that Ctrl-C ends. Afterwards nothing takes so long that it could not be waited for.
+fn end_on_interrupt(asking: Arc<AtomicBool>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let mut interrupts = {
+        let _within = runtime.enter();
+        signal(SignalKind::interrupt())?
+    };
+    let wait = move || {
+        while runtime.block_on(interrupts.recv()).is_some() {
+            if asking.load(Ordering::Acquire) {
+                // The terminal may be gone with its reader.
+                drop(writeln!(stderr()));
+                print_note("ended; nothing was written");
+                tidegate_kafka::end_process(INTERRUPTED);
+            }
+        }
+    };
+    std::thread::Builder::new().name("interrupt".to_owned()).spawn(wait).map(drop)
 }
 
 fn next_steps(file: &Path, tier: &str) -> String {

@@ -9,6 +9,7 @@ mod dlq;
 mod health;
 mod init;
 mod job;
+mod number;
 mod produce;
 mod services;
 mod topics;
@@ -51,7 +52,7 @@ Examples:
   tidegate dlq replay --group FINGERPRINT        what running it again would do
 
 Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the configuration is wrong;
-3 the answer is no (a topic is missing, nothing was found).
+3 the answer is no (a topic is missing, nothing was found); 130 it was interrupted, and did not end what it had begun.
 Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TIDEGATE_CLASSES__CHARGE__TIME_LIMIT, ...";
 
 #[expect(clippy::large_enum_variant, reason = "there is one for each process")]
@@ -96,6 +97,9 @@ enum Command {
     Man(completions::Man),
 }
 
+/// The exit code of a command that Ctrl-C has ended before it was done: that of a process which the signal ends.
+const INTERRUPTED: u8 = 130;
+
 /// How a command ends when it does not fail.
 type Answer = anyhow::Result<Code>;
 
@@ -112,7 +116,7 @@ fn run(cli: Cli) -> Answer {
     let load = || Config::load(file.as_deref(), process_environment());
     match cli.command {
         // They make a configuration of their own, or read the file in their own way.
-        Command::Dev(args) => dev::run(file, &args),
+        Command::Dev(args) => dev::run(&args),
         Command::DevWorker(args) => dev::work(args),
         Command::Init(args) => init::run(file.as_deref(), args),
         Command::Ingest => services::ingest(load()?),

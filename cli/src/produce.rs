@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value;
 use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_codec::{CompiledSchema, wire};
+use tidegate_codec::{CompiledSchema, RegistryError, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
@@ -17,7 +17,7 @@ use tidegate_pipeline::record::OutboundRecord;
 use tidegate_service::deliveries::{Deliveries, Undelivered};
 use tidegate_service::{ServiceError, wiring};
 
-use crate::{Answer, block_on, print};
+use crate::{Answer, block_on, number, print};
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -36,41 +36,80 @@ pub(crate) struct Produce {
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
     /// Create the topic with this many partitions when there is none
-    #[arg(long, value_name = "PARTITIONS")]
+    #[arg(long, value_name = "PARTITIONS", value_parser = partitions)]
     create: Option<u32>,
     /// A file of JSON lines [default: standard input]
     file: Option<PathBuf>,
 }
 
+/// As many as Kafka can number.
+fn partitions(text: &str) -> Result<u32, String> {
+    number::within(text, 1..=i32::MAX.unsigned_abs())
+}
+
 pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
-    let text = std::fs::read_to_string(&args.schema)
-        .with_context(|| format!("the schema {} can't be read", args.schema.display()))?;
+    // What is at hand is looked at first: a slip in it must leave no schema and no topic behind.
+    let text = read_schema(&args.schema)?;
+    let lines = open_lines(args.file.as_deref())?;
     let kafka = wiring::kafka(config);
     let cluster = Cluster::connect(&kafka)?;
     let exists = cluster.topics()?.contains_key(&args.topic);
-    // Before anything is changed: a wrong name must not leave a schema behind.
     if !exists && args.create.is_none() {
         return Err(no_topic(&args.topic).into());
     }
     let registry = wiring::registry(config)?;
     let subject = format!("{}-value", args.topic);
-    let id = block_on(registry.register(&subject, &text))?
-        .map_err(|error| anyhow!("the schema can't be registered as `{subject}`: {error}"))?;
-    let schema = CompiledSchema::parse(id, &text, &[])
-        .map_err(|error| anyhow!("{}: {error}", args.schema.display()))?;
+    let id =
+        block_on(registry.register(&subject, &text))?.map_err(|error| not_registered(&subject, &error))?;
+    let schema = compiled(&args.schema, id, &text)?;
     if let (false, Some(partitions)) = (exists, args.create) {
         create(config, &cluster, &args.topic, partitions)?;
     }
     let publisher = Publisher::new(&kafka, Fatal::default())?;
-    let lines: Box<dyn BufRead> = match &args.file {
-        Some(file) => Box::new(std::io::BufReader::new(
-            std::fs::File::open(file).with_context(|| format!("{} can't be read", file.display()))?,
-        )),
-        None => Box::new(std::io::stdin().lock()),
-    };
     let published = publish_lines(args, &schema, &publisher, lines)?;
-    print(&format!("{published} events published to {} with schema {id}", args.topic));
+    let events = if published == 1 { "event" } else { "events" };
+    print(&format!("{published} {events} published to {} with schema {id}", args.topic));
     Ok(ExitCode::Ok)
+}
+
+/// What was given is wrong: trying again won't help.
+fn wrong(text: String) -> anyhow::Error {
+    ServiceError::Configuration(text).into()
+}
+
+fn read_schema(file: &Path) -> anyhow::Result<String> {
+    let name = file.display();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| wrong(format!("the schema {name} can't be read: {error}; correct --schema")))?;
+    // Its id is known when it is registered.
+    compiled(file, 0, &text).map(|_| text)
+}
+
+fn compiled(file: &Path, id: u32, text: &str) -> anyhow::Result<CompiledSchema> {
+    CompiledSchema::parse(id, text, &[])
+        .map_err(|error| wrong(format!("{} is no Avro schema: {error}; correct it", file.display())))
+}
+
+fn open_lines(file: Option<&Path>) -> anyhow::Result<Box<dyn BufRead>> {
+    let Some(file) = file else { return Ok(Box::new(std::io::stdin().lock())) };
+    let name = file.display();
+    if file.is_dir() {
+        return Err(wrong(format!("{name} is a folder; name a file of JSON lines")));
+    }
+    let opened = std::fs::File::open(file)
+        .map_err(|error| wrong(format!("{name} can't be read: {error}; name a file of JSON lines")))?;
+    Ok(Box::new(std::io::BufReader::new(opened)))
+}
+
+fn not_registered(subject: &str, error: &RegistryError) -> anyhow::Error {
+    match error {
+        RegistryError::Refused { .. } => {
+            wrong(format!("{error}; let it accept what it accepted before, or publish to another topic"))
+        }
+        error => anyhow!(
+            "the schema can't be registered as `{subject}`: {error}; check registry.url and that the registry runs"
+        ),
+    }
 }
 
 fn no_topic(topic: &str) -> ServiceError {
@@ -105,17 +144,19 @@ fn publish_lines(
     let topic = Topic::new(args.topic.clone());
     let mut deliveries = Deliveries::default();
     for (number, line) in (1_u64..).zip(lines.lines()) {
-        let line = line.context("the input can't be read")?;
-        if line.trim().is_empty() {
-            continue;
-        }
-        let at = || format!("line {number}");
-        let event: Value = serde_json::from_str(&line).with_context(at)?;
-        let value = wire::frame(
-            schema.id(),
-            &schema.encode_json(&event).map_err(|e| anyhow!("{e}")).with_context(at)?,
-        );
-        let key = args.key.as_deref().map(|field| key_of(&event, field)).transpose().with_context(at)?;
+        let event = match line.map_err(|error| format!("can't be read: {error}")) {
+            Ok(line) if line.trim().is_empty() => continue,
+            line => line.and_then(|line| encode(args, schema, &line)),
+        };
+        let (key, value) = match event {
+            Ok(event) => event,
+            Err(reason) => {
+                let before = deliveries.finish().map_err(undelivered)?;
+                return Err(wrong(format!(
+                    "line {number} {reason}; correct it, and publish from this line on: {before} before it are published"
+                )));
+            }
+        };
         let record = OutboundRecord {
             topic: &topic,
             partition: None,
@@ -128,13 +169,21 @@ fn publish_lines(
     deliveries.finish().map_err(undelivered)
 }
 
-fn undelivered(Undelivered { number, reason }: Undelivered) -> anyhow::Error {
-    anyhow::Error::new(reason).context(format!("line {number} was not published"))
+/// The record of a line, its key and its value; else what is wrong with the line.
+fn encode(args: &Produce, schema: &CompiledSchema, line: &str) -> Result<(Option<String>, Vec<u8>), String> {
+    let event: Value = serde_json::from_str(line).map_err(|error| format!("is no JSON: {error}"))?;
+    let datum = schema.encode_json(&event).map_err(|error| format!("does not fit the schema: {error}"))?;
+    let key = args.key.as_deref().map(|field| key_of(&event, field)).transpose()?;
+    Ok((key, wire::frame(schema.id(), &datum)))
 }
 
-fn key_of(event: &Value, field: &str) -> anyhow::Result<String> {
+fn undelivered(Undelivered { number, reason }: Undelivered) -> anyhow::Error {
+    anyhow!("line {number} was not published: {reason}; those before it may be, and the rest is not")
+}
+
+fn key_of(event: &Value, field: &str) -> Result<String, String> {
     match &event[field] {
-        Value::Null => bail!("the key field `{field}` is missing or null"),
+        Value::Null => Err(format!("has no key: the field `{field}` is missing or null")),
         Value::String(text) => Ok(text.clone()),
         other => Ok(other.to_string()),
     }

@@ -7,10 +7,10 @@ use serde_json::json;
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_kafka::KafkaSettings;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
-use tidegate_service::check::{self, Finding};
+use tidegate_service::check::{self, Comparison, Finding, Told};
 use tidegate_service::{ServiceError, drift, plan, wiring};
 
-use crate::{Answer, block_on, print};
+use crate::{Answer, block_on, print, print_note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Topics {
@@ -57,9 +57,10 @@ fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
     }
     print(&format!("{} topics, {} created", specs.len(), missing.len()));
     make_known(config, kafka, accept_drift)?;
-    let findings = block_on(check::findings(config, &cluster))??;
-    let ours = findings.iter().any(|finding| !matches!(finding, Finding::Missing { source: true, .. }));
-    tell(&findings, true)?;
+    let compared = block_on(check::compare(config, &cluster))??;
+    let is_ours = |finding: &Finding| !matches!(finding, Finding::Missing { source: true, .. });
+    let ours = compared.findings.iter().any(is_ours);
+    tell(&compared, true);
     // A source is its publishers' to create: what was asked for is done.
     Ok(if ours { ExitCode::NotOk } else { ExitCode::Ok })
 }
@@ -79,24 +80,36 @@ fn make_known(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> any
 
 fn check(config: &Config, kafka: &KafkaSettings, json: bool) -> Answer {
     let cluster = Cluster::connect(kafka)?;
-    let findings = block_on(check::findings(config, &cluster))??;
+    let compared = block_on(check::compare(config, &cluster))??;
+    let findings = &compared.findings;
     let known = !findings
         .iter()
         .any(|f| matches!(f, Finding::Missing { topic, .. } if *topic == drift::topic(config)));
     let differences = if known { drift::differences(config, kafka)? } else { Vec::new() };
     if json {
         print(&serde_json::to_string_pretty(&json!({ "topics": findings, "drift": differences }))?);
+        note_untold(compared.settings);
     } else {
-        tell(&findings, differences.is_empty())?;
+        tell(&compared, differences.is_empty());
         differences.iter().for_each(|difference| print(&format!("- {difference}")));
     }
     Ok(if findings.is_empty() && differences.is_empty() { ExitCode::Ok } else { ExitCode::NotOk })
 }
 
-fn tell(findings: &[Finding], all_well: bool) -> anyhow::Result<()> {
-    if findings.is_empty() && all_well {
-        print("every topic is as it must be");
+fn tell(Comparison { findings, settings }: &Comparison, all_well: bool) {
+    match (findings.is_empty() && all_well, settings) {
+        (true, Told::Yes) => print("every topic is as it must be"),
+        (true, Told::NotByThisBroker) => print("every topic is there, with the partitions that it must have"),
+        (false, _) => {}
     }
     findings.iter().for_each(|finding| print(&format!("- {finding}")));
-    Ok(())
+    note_untold(*settings);
+}
+
+fn note_untold(settings: Told) {
+    if settings == Told::NotByThisBroker {
+        print_note(
+            "the settings of topics were not compared: this broker does not tell them (that of `tidegate dev` has none)",
+        );
+    }
 }

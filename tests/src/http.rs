@@ -11,6 +11,11 @@ pub fn get(url: &str) -> Result<(u16, String), reqwest::Error> {
     send(client().get(url))
 }
 
+/// The same, with a bearer token.
+pub fn get_with_token(url: &str, token: &str) -> Result<(u16, String), reqwest::Error> {
+    send(client().get(url).bearer_auth(token))
+}
+
 /// Status and body of a POST of the value as JSON.
 pub fn post_json(url: &str, body: &Value) -> Result<(u16, String), reqwest::Error> {
     send(client().post(url).json(body))

@@ -1,8 +1,9 @@
 //! The command line as a tool: completions, manual pages, `init` and `health`, without a server.
 
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -182,25 +183,171 @@ fn init_without_a_terminal_names_every_flag_that_it_needs() {
 fn on_a_terminal_init_asks_for_what_no_flag_gives() {
     let folder = tempfile::tempdir().expect("a temporary folder can be made");
     let words: Vec<&str> = ALL_FLAGS.into_iter().filter(|word| !word.starts_with("--tier")).collect();
+    let (code, shown) =
+        on_a_terminal(folder.path(), &words, &[("Their tier", b"huge\n"), ("Their tier", b"bulk\n")]);
+    assert_eq!(code, 0, "{shown}");
+    assert!(shown.contains("Their tier") && shown.contains("`huge` is no tier"), "{shown}");
+    assert!(!shown.contains("Kafka brokers"), "{shown}");
+    let written = std::fs::read_to_string(folder.path().join("tidegate.toml")).expect("it is written");
+    assert!(written.contains("tier = \"bulk\""), "{written}");
+}
+
+/// What a person on a terminal sees who types each of these when it shows what comes before it, and the exit code.
+fn on_a_terminal(folder: &Path, words: &[&str], typed: &[(&str, &[u8])]) -> (i32, String) {
     let command = format!("{} {}", tidegate_binary().display(), words.join(" "));
     // `script` lends the command a terminal.
     let mut terminal = Command::new("script")
-        .args(["-qec", &command, "/dev/null"])
-        .current_dir(folder.path())
+        .args(["-qefc", &command, "/dev/null"])
+        .current_dir(folder)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("`script` comes with every Debian");
     let mut input = terminal.stdin.take().expect("it is piped");
-    input.write_all(b"huge\nbulk\n").expect("it reads");
-    let output = terminal.wait_with_output().expect("it ends");
-    drop(input);
-    let shown = text(&output.stdout);
-    assert!(output.status.success(), "{shown}");
-    assert!(shown.contains("Their tier") && shown.contains("`huge` is no tier"), "{shown}");
-    assert!(!shown.contains("Kafka brokers"), "{shown}");
+    let mut output = terminal.stdout.take().expect("it is piped");
+    let (mut shown, mut seen, mut buffer) = (String::new(), 0, [0; 4096]);
+    let mut typed = typed.iter().peekable();
+    loop {
+        if let Some((question, answer)) = typed.peek()
+            && let Some(place) = shown[seen..].find(question)
+        {
+            seen += place + question.len();
+            input.write_all(answer).expect("it reads");
+            typed.next();
+            continue;
+        }
+        match output.read(&mut buffer).expect("it can be read") {
+            0 => break,
+            length => shown.push_str(&text(&buffer[..length])),
+        }
+    }
+    (terminal.wait().expect("it ends").code().unwrap_or(-1), shown)
+}
+
+#[test]
+fn whoever_interrupts_the_questions_of_init_gets_no_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let typed: [(&str, &[u8]); 2] = [("Kafka brokers", b"kafka:9092\n"), ("registry's address", b"\x03")];
+    let (code, shown) = on_a_terminal(folder.path(), &["init"], &typed);
+    assert_eq!(code, 130, "{shown}");
+    assert!(shown.contains("note: ended; nothing was written") && !shown.contains("panicked"), "{shown}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0);
+}
+
+#[test]
+fn init_looks_at_everything_that_is_at_hand_before_it_asks_the_registry() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let nobody = TcpListener::bind("127.0.0.1:0").expect("a port is free").local_addr().expect("it is bound");
+    let registry = format!("--registry=http://{nobody}");
+    let online: Vec<&str> = ALL_FLAGS.into_iter().filter(|word| !word.starts_with("--offline")).collect();
+    for (flag, told) in [
+        ("--start=now", "--start: `now` is no start"),
+        ("--url=pay", "--url: "),
+        ("--tier=huge", "--tier: `huge` is no tier"),
+        ("--out=none/tidegate.toml", "there is no folder none for the file none/tidegate.toml"),
+        ("--out=.", ". is a folder; name a file in it: --out ./tidegate.toml"),
+    ] {
+        let name = flag.split('=').next().expect("it has a name");
+        let others = online.iter().copied().filter(|word| !word.starts_with(name));
+        let others = others.filter(|word| !word.starts_with("--registry"));
+        let words: Vec<&str> = others.chain([registry.as_str(), flag]).collect();
+        let output = run_in(folder.path(), &words);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flag}: {said}");
+        assert!(said.contains(told) && !said.contains("can't be reached"), "{flag}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn init_takes_the_servers_of_the_environment() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let words = ALL_FLAGS.into_iter().filter(|word| !word.starts_with("--bootstrap"));
+    let output = Command::new(tidegate_binary())
+        .args(words.filter(|word| !word.starts_with("--registry")))
+        .current_dir(folder.path())
+        .env("TIDEGATE_KAFKA__BOOTSTRAP", "kafka-7:9092")
+        .env("TIDEGATE_REGISTRY__URL", "http://registry-7:8081")
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary can be started");
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let written = std::fs::read_to_string(folder.path().join("tidegate.toml")).expect("it is written");
-    assert!(written.contains("tier = \"bulk\""), "{written}");
+    assert!(written.contains("kafka-7:9092") && written.contains("http://registry-7:8081"), "{written}");
+}
+
+#[test]
+fn what_is_wrong_with_the_files_of_produce_is_told_before_anybody_is_asked() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("it can be written");
+    write("good.avsc", r#"{"type":"record","name":"E","fields":[{"name":"id","type":"string"}]}"#);
+    write("half.avsc", r#"{"type":"record","name":"E","fie"#);
+    write(
+        "tidegate.toml",
+        "[kafka]\nbootstrap = \"127.0.0.1:1\"\n[registry]\nurl = \"http://127.0.0.1:1\"\n",
+    );
+    for (words, told) in [
+        (&["--schema", "none.avsc"][..], "the schema none.avsc can't be read: "),
+        (&["--schema", "half.avsc"], "half.avsc is no Avro schema: "),
+        (&["--schema", "good.avsc", "none.jsonl"], "none.jsonl can't be read: "),
+        (&["--schema", "good.avsc", "."], ". is a folder; "),
+        (&["--schema", "good.avsc", "--create", "0"], "write a whole number from 1 to"),
+    ] {
+        let output = run_in(folder.path(), &[&["produce", "--topic", "t"], words].concat());
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
+        assert!(said.starts_with("error: ") && said.contains(told), "{words:?}: {said}");
+        assert!(!said.contains("127.0.0.1:1"), "no server was asked: {said}");
+    }
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_with_those_that_do() {
+    for (words, told) in [
+        (&["demo", "events", "--events", "0"][..], "write a whole number, 1 or more"),
+        (&["demo", "events", "--rate", "0"], "write a whole number from 1 to 1000000"),
+    ] {
+        let (code, process) = run(words);
+        assert_eq!(code, 2, "{words:?}");
+        assert!(process.stderr().contains(told), "{words:?}: {}", process.stderr());
+    }
+}
+
+#[test]
+fn a_configuration_that_can_not_be_read_is_told_with_what_to_do_about_it() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    std::fs::create_dir(folder.path().join("conf")).expect("it can be made");
+    std::fs::write(folder.path().join("binary.toml"), [0xff, 0xfe, 0x00]).expect("it can be written");
+    for (file, told) in [
+        ("none.toml", "create the file, or name another with --config"),
+        ("conf", "name a file with --config, like conf/tidegate.toml"),
+        ("binary.toml", "it is no text: name a TOML file with --config"),
+    ] {
+        let output = run_in(folder.path(), &["config", "check", "--config", file]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{file}: {said}");
+        assert!(said.starts_with(&format!("error: cannot read {file}: ")) && said.contains(told), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn a_configuration_that_this_user_may_not_read_is_told_as_that() {
+    let folder = tempfile::tempdir().expect("a temporary folder can be made");
+    let file = folder.path().join("secret.toml");
+    std::fs::write(&file, "").expect("it can be written");
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o000)).expect("it is ours");
+    let words = ["config", "check", "--config", file.to_str().expect("it is text")];
+    let mut process = Setup::new("unreadable", &words).minding_rights().start();
+    assert_eq!(process.wait(SOON).0, 2);
+    assert!(process.stderr().contains("let this user read it"), "{}", process.stderr());
+}
+
+#[test]
+fn the_code_of_an_interrupted_command_is_among_the_exit_codes() {
+    let (_, process) = run(&["--help"]);
+    assert!(process.stdout().contains("130 it was interrupted"), "{}", process.stdout());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tidegate_demo::classes::CLASSES;
-use tidegate_tests::compose::{Compose, OWN_IMAGE, Service, root};
+use tidegate_tests::compose::{Compose, OWN_IMAGE, Service, read, root};
 use tidegate_tests::http;
 use tidegate_tests::kafka_io::ReadRecord;
 use tidegate_tests::ports::free_port;
@@ -67,7 +67,10 @@ impl Engine {
         for word in command {
             words.push(match words.last().map(String::as_str) {
                 Some("--listen") => format!("127.0.0.1:{port}"),
-                Some("--url") => format!("http://127.0.0.1:{port}/readyz"),
+                Some("--url") => {
+                    let (_, path) = word.rsplit_once('/').expect("it asks for a page");
+                    format!("http://127.0.0.1:{port}/{path}")
+                }
                 Some("--rate") => "1000".to_owned(),
                 _ => word.clone(),
             });
@@ -84,13 +87,30 @@ impl Engine {
             .env("TIDEGATE_KAFKA__BOOTSTRAP", self.kafka.bootstrap())
             .env("TIDEGATE_REGISTRY__URL", self.registry.url())
             .env("TIDEGATE_STATE__DIR", &state)
-            .env("TIDEGATE_OBSERVE__LISTEN", &format!("127.0.0.1:{port}"));
+            .env("TIDEGATE_OBSERVE__LISTEN", &format!("127.0.0.1:{port}"))
+            .env("TIDEGATE_CONSOLE__LISTEN", &format!("127.0.0.1:{port}"))
+            .env("TIDEGATE_CONSOLE__SCRAPE", &self.scraped());
         for class in &CLASSES {
             let url = format!("{}/{}", self.url("endpoint"), class.name);
             let variable = format!("TIDEGATE_CLASSES__{}__HANDLER__URL", class.name.to_uppercase());
             setup = setup.env(&variable, &url);
         }
         setup
+    }
+
+    /// Where the services are that the console's configuration names.
+    fn scraped(&self) -> String {
+        let config = read("deploy/compose/tidegate.toml");
+        let line = config.lines().find(|line| line.starts_with("scrape = ")).expect("it is set");
+        let named = line.split('"').skip(1).step_by(2).map(|at| at.split(':').next().expect("a name"));
+        named.map(|name| format!("127.0.0.1:{}", self.ports[name])).collect::<Vec<_>>().join(",")
+    }
+
+    /// What the console says to this token.
+    fn overview(&self, token: &str) -> (u16, Value) {
+        let url = format!("{}/api/v1/overview", self.url("console"));
+        let (status, body) = http::get_with_token(&url, token).expect("the console answers");
+        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
     }
 
     fn url(&self, service: &str) -> String {
@@ -241,6 +261,19 @@ fn the_whole_file_runs_to_a_sum_that_adds_up_and_stops_within_its_grace_periods(
         assert!(least.iter().all(|count| *count > 0), "too little happened to {}: {of:?}", class.name);
         assert_eq!(engine.keys(class.name), of.done + of.dead - of.garbage, "{}", class.name);
     }
+
+    // Whoever has the token that the configuration tells sees in the console what was dead-lettered, and nobody else does.
+    let config = read("deploy/compose/tidegate.toml");
+    let (_, rest) = config.split_once("tgc_").expect("the token is told");
+    let token = format!("tgc_{}", rest.split_whitespace().next().expect("the token has an end"));
+    engine.wait_healthy("console");
+    let dead: u64 = fates.values().map(|of| of.dead).sum();
+    wait_until("the console to show every dead letter", SOON, || {
+        let (status, overview) = engine.overview(&token);
+        assert_eq!(status, 200, "{overview}");
+        overview["inbox"]["waiting"] == dead
+    });
+    assert_eq!(engine.overview(&token.replace("demo", "nono")).0, 401);
 
     // The same events once more: what is done does not run again, and what was refused is refused again.
     engine.start(&compose.services["events"]);

@@ -25,10 +25,10 @@ fn at_shared_servers(walk: Walk) -> Walk {
 }
 
 #[test]
-fn the_readme_leads_from_nothing_to_a_dead_letter() {
+fn the_shops_payments_lead_from_nothing_to_a_dead_letter() {
     let ports: Vec<String> = (0..4).map(|_| free_port().to_string()).collect();
     let listen = format!("127.0.0.1:{}", ports[3]);
-    on_free_ports(Walk::of("README.md"), &[8000, 9601, 9602])
+    on_free_ports(Walk::of("docs/payments.md"), &[8000, 9601, 9602])
         .replace("9092", &ports[0])
         .replace("8081", &ports[1])
         .env("TIDEGATE_KAFKA_PORT", &ports[0])
@@ -45,9 +45,26 @@ fn the_readme_leads_from_nothing_to_a_dead_letter() {
 }
 
 #[test]
+fn the_first_page_kills_a_worker_and_accounts_for_everything() {
+    Walk::of("docs/getting-started.md").run();
+}
+
+#[test]
+fn the_page_of_the_console_starts_one_and_makes_a_token() {
+    let mut jobs = Jobs::over_http("page", "key = [\"id\"]", |_| Answer::ok());
+    jobs.start();
+    let address = format!("127.0.0.1:{}", free_port());
+    let walk = Walk::of("docs/console.md");
+    std::fs::write(walk.here().join("tidegate.toml"), jobs.pipeline.config()).expect("a file can be written");
+    walk.replace("127.0.0.1:9680", &address).env("TIDEGATE_CONSOLE__LISTEN", &address).run();
+}
+
+#[test]
 fn the_second_page_leads_from_a_schema_to_a_dead_letter() {
     let name = unique("orders");
+    // A reader's servers are where `init` looks by default.
     at_shared_servers(Walk::of("docs/your-own-topic.md"))
+        .env("TIDEGATE_REGISTRY__URL", Registry::shared().url())
         .replace("\"orders\"", &format!("\"{name}\""))
         .replace("shop.orders", &format!("{name}.src"))
         .run();

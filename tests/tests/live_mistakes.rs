@@ -1,6 +1,8 @@
 //! Mistakes of people: each is answered by one clear sentence with the next step and the right exit code, and no stack trace.
 //! Passwords and TLS are in `live_security.rs`, ports and state folders of others in `live_faults/local.rs`.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use tidegate_tests::events::Writer;
@@ -157,11 +159,21 @@ fn a_registry_that_is_not_there_keeps_ingest_not_ready_only_once_an_event_needs_
 #[test]
 fn a_state_folder_that_cannot_be_used_is_named_with_the_setting() {
     let (mut pipeline, _) = pipeline("slip-state", "key = [\"order_id\"]");
-    // Whoever runs the tests may be root, whom no right stops; a file in the way stops everybody.
     let file = tempfile::NamedTempFile::new().unwrap();
     let dir = file.path().join("state").display().to_string();
     pipeline.launch("worker", &["worker", "--tier", "default"], &[("TIDEGATE_STATE__DIR", &dir)]);
     assert_says(&ended(pipeline, "worker", 1), &["state.dir", &dir]);
+}
+
+#[test]
+fn a_state_folder_without_rights_is_named_with_the_setting() {
+    let (mut pipeline, _) = pipeline("slip-rights", "key = [\"order_id\"]");
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o500)).unwrap();
+    let dir = folder.path().join("state").display().to_string();
+    let worker = Setup::new("worker", &["worker", "--tier", "default"]).minding_rights();
+    pipeline.launch_setup("worker", worker, &[("TIDEGATE_STATE__DIR", &dir)]);
+    assert_says(&ended(pipeline, "worker", 1), &["state.dir", &dir, "ermission denied"]);
 }
 
 #[test]

@@ -68,6 +68,6 @@ pub const CLASSES: [DemoClass; 3] = [
 ];
 
 /// The number in an event's key: `usr-17` is 17.
-pub(crate) fn number(key: &str) -> Option<u64> {
+pub fn number(key: &str) -> Option<u64> {
     key.rsplit_once('-')?.1.parse().ok()
 }

@@ -16,6 +16,7 @@ use tidegate_service::wiring;
 
 use crate::error::DevError;
 use crate::snapshot::Cause;
+use crate::view::cut;
 
 type Causes = BTreeMap<(String, String), (u64, Instant)>;
 
@@ -28,8 +29,8 @@ pub(crate) struct DeadLetters {
 
 /// How often it looks for more.
 const EVERY: Duration = Duration::from_millis(500);
-/// How much of a message tells its cause.
-const MESSAGE: usize = 60;
+/// How much of a message tells its cause: more than that is no line of any screen.
+const MESSAGE: usize = 200;
 
 impl DeadLetters {
     /// Begins to follow, on a thread of its own: reading blocks.
@@ -103,13 +104,24 @@ fn read_on(
 fn cause(record: &Record) -> (String, String) {
     let text = |header| record.header(header).map(|value| String::from_utf8_lossy(value).into_owned());
     let of = text("job-class").or_else(|| text("__connect.errors.topic")).unwrap_or_default();
-    let message: String = text(ERROR_MESSAGE)
-        .unwrap_or_default()
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .chars()
-        .take(MESSAGE)
-        .collect();
+    let message = first_line(&text(ERROR_MESSAGE).unwrap_or_default());
     (of, format!("dead: {} {message}", text(ERROR_CODE).unwrap_or_default()).trim_end().to_owned())
+}
+
+fn first_line(message: &str) -> String {
+    cut(message.lines().next().unwrap_or_default(), MESSAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_told_whole_or_shown_to_be_cut() {
+        let sentence =
+            "the value starts with byte 0x74, not with the magic byte of the wire format, which is 0x00";
+        assert_eq!(first_line(&format!("{sentence}\nand more")), sentence);
+        let told = first_line(&"x".repeat(1000));
+        assert!(told.ends_with("x…") && told.chars().count() == MESSAGE, "{told}");
+    }
 }

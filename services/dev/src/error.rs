@@ -58,6 +58,14 @@ pub enum DevError {
     /// Something on this machine: a port, a folder, the terminal, a thread.
     #[error("this machine refuses: {0}")]
     Local(#[from] std::io::Error),
+    /// No folder can be made.
+    #[error("no folder can be made in {}: {reason}; set TMPDIR to a folder in which this user may write", within.display())]
+    Folder {
+        /// Where temporary folders are made.
+        within: std::path::PathBuf,
+        /// What the operating system said.
+        reason: String,
+    },
     /// The demo's producer could not publish.
     #[error("the demo's producer can't publish: {0}")]
     Publish(String),

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::telemetry::{Metrics, init_logs_to};
 use tidegate_domain::Mark;
+use tidegate_domain::mark::Skip;
 use tidegate_kafka::single::read_topic;
 use tidegate_pipeline::changelog::format::{self, Entry};
 use tidegate_pipeline::events;
@@ -61,6 +62,7 @@ pub(crate) async fn run(load: Load) -> Result<End, DevError> {
     if result.is_err() {
         tail(&log);
     }
+    folder.end(false);
     result
 }
 
@@ -253,17 +255,15 @@ impl Stage {
             calls(&seen) > calls(&killed.before)
         });
         let again = again.count();
-        let verdict = |verdict| page.sum(events::DUPLICATES, &[("verdict", verdict)]);
+        let [done, waited, dead] = skipped(page);
         let done_twice = seen.values().filter(|seen| seen.done > 1).count();
         say(&format!(
             "Delivered again: {again} of the {} jobs in hand ran again, each with the Idempotency-Key of its first call.",
             killed.in_hand.len()
         ));
         say(&format!(
-            "Delivered again and skipped: {} that were done, {} whose later copy waited for its retry, {} that were dead-lettered.",
-            verdict("already-done") + verdict("resolved"),
-            verdict("superseded"),
-            verdict("already-dead")
+            "Delivered again and skipped: {done} that were done, {waited} whose later copy waited for its retry, {dead} that were \
+             dead-lettered."
         ));
         say(&format!(
             "Done twice: {done_twice}. Their answer had been given, and not yet been marked: the window that the Idempotency-Key closes \
@@ -343,5 +343,31 @@ impl Stage {
             ControlFlow::Continue(())
         })?;
         Ok((jobs, others))
+    }
+}
+
+/// What was delivered again and skipped: since it was done, since a later copy was on its way, since it was dead-lettered.
+fn skipped(page: &Page) -> [u64; 3] {
+    let of = |skip: Skip| page.sum(events::DUPLICATES, &[("verdict", skip.as_str())]);
+    [
+        of(Skip::Resolved) + of(Skip::AlreadyDone),
+        of(Skip::Superseded) + of(Skip::Coalesced),
+        of(Skip::AlreadyDead),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_skipped_is_told_once_by_its_verdict_and_nothing_is_left_out() {
+        let verdicts = ["resolved", "already_done", "superseded", "coalesced", "already_dead"];
+        let line = |(place, verdict): (usize, &str)| {
+            format!("tidegate_duplicates_total{{class=\"charge\",verdict=\"{verdict}\"}} {}\n", 1 << place)
+        };
+        let page = Page::parse(&verdicts.into_iter().enumerate().map(line).collect::<String>());
+        assert_eq!(skipped(&page), [1 + 2, 4 + 8, 16]);
+        assert_eq!(skipped(&page).iter().sum::<u64>(), page.sum(events::DUPLICATES, &[]));
     }
 }

@@ -2,10 +2,12 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_bootstrap::telemetry::Metrics;
 use tidegate_bootstrap::{Config, Health, ObserveServer};
+use tidegate_service::{drift, wiring};
 
 use crate::End;
 use crate::error::DevError;
@@ -14,23 +16,25 @@ use crate::servers::{Addresses, Servers, Source, config};
 use crate::services::used_tiers;
 use crate::session::{Folder, Session};
 use crate::snapshot::{Delayed, Observer, Snapshot};
-use crate::view::{Show, is_live, say};
+use crate::view::{Show, counted, is_live, say};
 
 pub(crate) async fn run(file: &Path, show: Show) -> Result<End, DevError> {
+    // First: whoever ends it in its first moment leaves no folder behind.
+    let leave = Leave::on_signals()?;
     let mut folder = Folder::new()?;
-    let result = play(file, show, &mut folder).await;
+    let result = play(file, show, &mut folder, leave).await;
     folder.end(result.is_err());
     result
 }
 
-async fn play(file: &Path, show: Show, folder: &mut Folder) -> Result<End, DevError> {
-    let leave = Leave::on_signals()?;
+async fn play(file: &Path, show: Show, folder: &mut Folder, leave: Leave) -> Result<End, DevError> {
     let servers = Servers::start().await?;
     let addresses = servers.addresses();
     let config = config(Source::File(file), &addresses, &folder.state())?;
     check(file, &config)?;
     folder.init_logs(&config, is_live(show))?;
     servers.create_topics(&config)?;
+    make_known(&config).await?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let observe = ObserveServer::bind(any_port, Health::default(), Metrics::install()?).await;
     let observe = observe.map_err(|error| DevError::Local(std::io::Error::other(error.to_string())))?;
@@ -43,6 +47,14 @@ async fn play(file: &Path, show: Show, folder: &mut Folder) -> Result<End, DevEr
     let now = Instant::now();
     tell(&Observer::new(&config, now).observe(page, now));
     Ok(end)
+}
+
+/// As `tidegate topics apply` does: then `topics check` finds nothing to say.
+async fn make_known(config: &Arc<Config>) -> Result<(), DevError> {
+    let of = |source| DevError::Service { service: "the embedded broker".to_owned(), source };
+    let config = config.clone();
+    let told = tokio::task::spawn_blocking(move || drift::publish(&config, &wiring::kafka(&config))).await;
+    told.map_err(|error| DevError::Local(std::io::Error::other(error)))?.map_err(of)
 }
 
 /// Without them every service would do nothing, or end, one by one.
@@ -84,7 +96,10 @@ async fn watch(
 fn welcome(config: &Config, Addresses { bootstrap, registry }: &Addresses, metrics: &str) {
     say(&format!("bootstrap  {bootstrap}"));
     say(&format!("registry   {registry}"));
-    say(&format!("metrics    {metrics}"));
+    say(&format!(
+        "metrics    {metrics} (a free port; observe.listen, {}, is for services of their own)",
+        config.observe.listen
+    ));
     let tiers: Vec<String> = used_tiers(config).iter().map(ToString::to_string).collect();
     say(&format!("ready: ingest, retry, and a worker of {}", tiers.join(", ")));
     if let Some(topic) = config.sources.keys().next() {
@@ -107,7 +122,10 @@ fn tell(snapshot: &Snapshot) {
         say(&format!("  {:<16}  {done:>6}  {dead:>6}  {duplicates:>10}  {left:>12}", class.name));
     }
     if snapshot.unreadable > 0 {
-        say(&format!("  {} events were dead-lettered by ingest: they were no jobs.", snapshot.unreadable));
+        say(&format!(
+            "  {} dead-lettered by ingest, and no jobs.",
+            counted(snapshot.unreadable, "event was", "events were")
+        ));
     }
     say("All of it was in memory, and is gone now.");
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use tidegate_bootstrap::config::process_environment;
+use tidegate_bootstrap::config::{StandIn, process_environment};
 use tidegate_bootstrap::{Config, ConfigError};
 use tidegate_kafka::embedded::EmbeddedBroker;
 use tidegate_kafka::topics::TopicSpec;
@@ -75,27 +75,13 @@ fn config_in(
     let own = own.map(|(name, value)| (name.to_owned(), value));
     let config = match source {
         Source::Text(text) => Config::parse("the demo", text, own.into_iter())?,
-        Source::File(path) => {
-            let text = std::fs::read_to_string(path);
-            let table = text.ok().and_then(|text| text.parse::<toml::Table>().ok());
-            // What is wrong with a file that can't be read, or is no TOML, is told as everywhere.
-            let Some(mut table) = table else {
-                return Config::load(Some(path), own.into_iter()).map(Arc::new);
-            };
-            SERVERS.iter().for_each(|section| drop(table.remove(*section)));
-            let replaced = |name: &str| {
-                let of = |section: &str| name.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
-                SERVERS.iter().any(|section| of(section)) || name == "TIDEGATE_STATE__DIR"
-            };
-            let environment = environment.filter(|(name, _)| !replaced(name));
-            Config::parse(&path.display().to_string(), &table.to_string(), environment.chain(own))?
-        }
+        Source::File(path) => StandIn { own: own.into(), log: LOG }.load(path, environment)?,
     };
     Ok(Arc::new(config))
 }
 
-/// The sections of servers that the embedded ones replace.
-const SERVERS: [&str; 2] = ["kafka", "registry"];
+/// Starts and hand-overs go as they should here, and are no news. Nor is it that no schema is there before the first event.
+const LOG: &str = "warn,tidegate_codec::registry=error";
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Copy)]
@@ -138,6 +124,43 @@ handler = { type = "log" }
         let registry = config.registry.as_ref().unwrap();
         assert_eq!((registry.url[0].as_str(), &registry.username), ("http://127.0.0.1:5678", &None));
         assert_eq!((config.classes.len(), config.state.dir.as_path()), (1, Path::new("/state")));
+        assert_eq!(config.observe.log.as_str(), LOG);
+        // What somebody asks for is told.
+        std::fs::write(&file, format!("{text}[observe]\nlog = \"debug\"\n")).unwrap();
+        let asked = |environment: Option<(&str, &str)>| {
+            let environment = environment.map(|(name, value)| (name.to_owned(), value.to_owned()));
+            let config =
+                config_in(environment.into_iter(), Source::File(&file), &addresses, Path::new("/state"));
+            config.unwrap().observe.log.as_str().to_owned()
+        };
+        assert_eq!(asked(None), "debug");
+        assert_eq!(asked(Some(("TIDEGATE_OBSERVE__LOG", "info"))), "info");
+    }
+
+    #[test]
+    fn a_slip_among_the_settings_of_servers_is_refused_with_the_name_that_was_meant() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tidegate.toml");
+        let text = "[kafka]\nboostrap = \"a:1\"\n[registry]\nusrname = \"me\"\n[sources.events]\nstrt = \"latest\"\n";
+        std::fs::write(&file, text).unwrap();
+        let addresses = Addresses {
+            bootstrap: "127.0.0.1:1234".to_owned(),
+            registry: "http://127.0.0.1:5678".to_owned(),
+        };
+        let variable = ("TIDEGATE_KAFKA__REPLICATON".to_owned(), "3".to_owned());
+        let refused =
+            config_in(std::iter::once(variable), Source::File(&file), &addresses, Path::new("/state"));
+        let told = refused.unwrap_err().to_string();
+        for slip in [
+            "kafka.boostrap: there is no such setting; did you mean `bootstrap`?",
+            "registry.usrname: there is no such setting; did you mean `username`?",
+            "TIDEGATE_KAFKA__REPLICATON: it names no setting; did you mean TIDEGATE_KAFKA__REPLICATION?",
+            "sources.events.strt: there is no such setting; did you mean `start`?",
+        ] {
+            assert!(told.contains(slip), "{slip}: {told}");
+        }
+        // What is not said of the embedded servers is missing nowhere.
+        assert!(!told.contains("kafka.bootstrap:") && !told.contains("registry.password"), "{told}");
     }
 
     #[test]

@@ -37,7 +37,13 @@ pub(crate) struct Folder {
 
 impl Folder {
     pub(crate) fn new() -> Result<Self, DevError> {
-        Ok(Self { dir: tempfile::Builder::new().prefix("tidegate-dev-").tempdir()?, has_log: false })
+        let made = tempfile::Builder::new().prefix("tidegate-dev-").tempdir();
+        // The error's own text has a path in it that nobody can look at.
+        let refused = |error: std::io::Error| DevError::Folder {
+            within: std::env::temp_dir(),
+            reason: error.kind().to_string(),
+        };
+        Ok(Self { dir: made.map_err(refused)?, has_log: false })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -59,12 +65,33 @@ impl Folder {
         Ok(init_logs_to(file, &config.observe)?)
     }
 
-    /// Keeps the folder if the run failed and its log is there.
-    pub(crate) fn end(mut self, failed: bool) {
+    /// Keeps the folder if the run failed and its log is there. Else it is gone.
+    pub(crate) fn end(self, failed: bool) {
+        let path = self.dir.keep();
         if failed && self.has_log {
-            self.dir.disable_cleanup(true);
-            write_error(&format!("note: the log is {}", self.dir.path().join(LOG).display()));
+            write_error(&format!("note: the log is {}", path.join(LOG).display()));
+        } else if let Err(error) = remove(&path) {
+            write_error(&format!("note: {} can't be removed: {error}; remove it yourself", path.display()));
         }
+    }
+}
+
+/// For how long a folder may be in use by what was not waited for.
+const IN_USE: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Where the end was at once, services still write there: between the last file's removal and the folder's there may be a new file, and
+/// one that opens its store makes the folder anew. It is gone when it is still gone a moment later.
+fn remove(path: &Path) -> std::io::Result<()> {
+    let until = Instant::now() + IN_USE;
+    let mut was_gone = false;
+    loop {
+        match std::fs::remove_dir_all(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && was_gone => return Ok(()),
+            Err(error) if Instant::now() > until => return Err(error),
+            removed => was_gone = removed.is_ok() || !path.exists(),
+        }
+        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -204,6 +231,29 @@ pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevErr
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_is_still_written_to_is_gone_in_the_end() {
+        let folder = Folder::new().unwrap();
+        let path = folder.path().to_owned();
+        let (state, until) = (folder.state(), Instant::now() + Duration::from_millis(300));
+        let writer = std::thread::spawn(move || {
+            let mut files = 0;
+            while Instant::now() < until {
+                files += 1;
+                // It may be gone already: then it is made anew, as a store that is opened does.
+                drop(std::fs::create_dir_all(&state));
+                drop(std::fs::write(state.join(files.to_string()), "a mark"));
+            }
+            files
+        });
+        while !path.join("state").exists() {
+            std::thread::yield_now();
+        }
+        folder.end(false);
+        assert!(writer.join().unwrap() > 100);
+        assert!(!path.exists());
+    }
 
     #[test]
     fn a_position_out_of_range_is_an_error_that_names_the_topic() {

@@ -19,14 +19,15 @@ use crate::{End, Load};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(load: Load, show: Show) -> Result<End, DevError> {
+    // First: whoever ends it in its first moment leaves no folder behind.
+    let leave = Leave::on_signals()?;
     let mut folder = Folder::new()?;
-    let result = play(load, show, &mut folder).await;
+    let result = play(load, show, &mut folder, leave).await;
     folder.end(result.is_err());
     result
 }
 
-async fn play(load: Load, show: Show, folder: &mut Folder) -> Result<End, DevError> {
-    let leave = Leave::on_signals()?;
+async fn play(load: Load, show: Show, folder: &mut Folder, leave: Leave) -> Result<End, DevError> {
     let servers = Servers::start().await?;
     let endpoint = Endpoint::start(Pace::Brisk).await?;
     let text = demo::config(&endpoint.url());

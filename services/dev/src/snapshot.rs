@@ -276,7 +276,7 @@ tidegate_event_jobs_total{{class="export",tier="bulk"}} 5
 tidegate_jobs_total{{class="charge",tier="critical",outcome="done"}} {done}
 tidegate_jobs_total{{class="charge",tier="critical",outcome="dead"}} 3
 tidegate_jobs_total{{class="charge",tier="critical",outcome="scheduled"}} 9
-tidegate_duplicates_total{{class="charge",tier="critical",verdict="already-done"}} 2
+tidegate_duplicates_total{{class="charge",tier="critical",verdict="already_done"}} 2
 tidegate_job_failures_total{{class="charge",tier="critical",kind="transient"}} 9
 tidegate_job_failures_total{{class="charge",tier="critical",kind="timeout"}} 0
 tidegate_job_failures_total{{class="charge",tier="critical",kind="permanent"}} 3

@@ -1,6 +1,7 @@
 //! Topics as they should be and as they are, and the configuration that must not drift.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
@@ -68,6 +69,14 @@ pub enum TopicError {
     /// A compacted topic could not be read to its end.
     #[error("topic `{0}` can't be read: {1}")]
     Unreadable(String, String),
+    /// The broker has no such request: the embedded one of dev mode, say.
+    #[error("this broker can't {what}; {remedy}")]
+    Unsupported {
+        /// What it was asked for.
+        what: &'static str,
+        /// What to do instead.
+        remedy: &'static str,
+    },
 }
 
 impl TopicError {
@@ -80,7 +89,7 @@ impl TopicError {
     pub fn is_misconfiguration(&self) -> bool {
         match self {
             Self::Connect(error) => error.is_misconfiguration(),
-            Self::Forbidden { .. } => true,
+            Self::Forbidden { .. } | Self::Unsupported { .. } => true,
             _ => false,
         }
     }
@@ -94,6 +103,7 @@ pub struct Cluster {
     admin: AdminClient<Reports>,
     consumer: BaseConsumer<Reports>,
     bootstrap: String,
+    instead_of_controller: OnceLock<Option<i32>>,
 }
 
 impl std::fmt::Debug for Cluster {
@@ -110,6 +120,7 @@ impl Cluster {
             admin: look::client(config.clone())?,
             consumer: look::client(config)?,
             bootstrap: settings.bootstrap.clone(),
+            instead_of_controller: OnceLock::new(),
         })
     }
 
@@ -134,21 +145,35 @@ impl Cluster {
     }
 
     /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
-    #[allow(unsafe_code, reason = "the calls need a live client, which `self` is")]
+    #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
-        let metadata = look::metadata(&self.consumer, &self.bootstrap, topics.first().copied())?;
-        let brokers: Vec<i32> = metadata.brokers().iter().map(|broker| broker.id()).collect();
+        let other = self.instead_of_controller(topics.first().copied())?;
         let client = self.consumer.client().native_ptr();
         patiently(|| {
             // SAFETY: the client lives as long as `self`.
-            let ids = unsafe {
-                // The embedded broker names a controller that does not exist; any broker will do then.
-                let controller = crate::topic_id::controller(client, LOOK_TIMEOUT);
-                let other = brokers.first().copied().filter(|_| !brokers.contains(&controller));
-                crate::topic_id::topic_ids(client, topics, other, LOOK_TIMEOUT)
-            };
+            let ids = unsafe { crate::topic_id::topic_ids(client, topics, other, LOOK_TIMEOUT) };
             ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
         })
+    }
+
+    /// Whom to ask what is the controller's to answer, if that is none of the brokers: the embedded broker names one that does not
+    /// exist, and the client would wait for it until its time is up. Found out once. Blocks.
+    #[allow(unsafe_code, reason = "the call needs a live client, which `self` is")]
+    fn instead_of_controller(&self, topic: Option<&str>) -> Result<Option<i32>, TopicError> {
+        if let Some(known) = self.instead_of_controller.get() {
+            return Ok(*known);
+        }
+        let metadata = look::metadata(&self.consumer, &self.bootstrap, topic)?;
+        let brokers: Vec<i32> = metadata.brokers().iter().map(|broker| broker.id()).collect();
+        let client = self.consumer.client().native_ptr();
+        // SAFETY: the client lives as long as `self`.
+        let controller = unsafe { crate::topic_id::controller(client, LOOK_TIMEOUT) };
+        // A negative one is not known yet.
+        if controller < 0 {
+            return Ok(None);
+        }
+        let other = brokers.first().copied().filter(|_| !brokers.contains(&controller));
+        Ok(*self.instead_of_controller.get_or_init(|| other))
     }
 
     /// First and next offset of a partition. Blocks.
@@ -159,9 +184,12 @@ impl Cluster {
     /// Creates topics that do not exist. A topic that somebody else created meanwhile is left as it is.
     pub async fn create(&self, specs: &[TopicSpec]) -> Result<(), TopicError> {
         let new: Vec<NewTopic<'_>> = specs.iter().map(new_topic).collect();
-        let options =
-            AdminOptions::new().operation_timeout(Some(LOOK_TIMEOUT)).request_timeout(Some(LOOK_TIMEOUT * 2));
-        let results = self.admin.create_topics(&new, &options).await.map_err(TopicError::Request)?;
+        let options = AdminOptions::new()
+            .operation_timeout(Some(LOOK_TIMEOUT))
+            .request_timeout(Some(LOOK_TIMEOUT * 2))
+            .broker_id(self.instead_of_controller(None).unwrap_or_default());
+        let results = self.admin.create_topics(&new, &options).await;
+        let results = results.map_err(|error| unanswered(error, CREATE))?;
         for result in results {
             match result {
                 Ok(_) => {}
@@ -188,8 +216,11 @@ impl Cluster {
 
     async fn ask_settings(&self, topics: &[&str]) -> Result<Settings, TopicError> {
         let resources: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
-        let options = AdminOptions::new().request_timeout(Some(LOOK_TIMEOUT));
-        let results = self.admin.describe_configs(&resources, &options).await.map_err(TopicError::Request)?;
+        let options = AdminOptions::new()
+            .request_timeout(Some(LOOK_TIMEOUT))
+            .broker_id(self.instead_of_controller(topics.first().copied()).unwrap_or_default());
+        let results = self.admin.describe_configs(&resources, &options).await;
+        let results = results.map_err(|error| unanswered(error, TELL_SETTINGS))?;
         let mut settings = BTreeMap::new();
         for (topic, result) in topics.iter().zip(results) {
             let resource = result.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))?;
@@ -219,6 +250,26 @@ impl Cluster {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+}
+
+/// What a broker may have no request for, and what to do instead.
+type Lacking = (&'static str, &'static str);
+
+const CREATE: Lacking = (
+    "create topics while it runs",
+    "if it is the embedded one of `tidegate dev`, which creates the topics of its file when it starts: add the topic to the file, and \
+     start it again",
+);
+const TELL_SETTINGS: Lacking = (
+    "tell the settings of its topics",
+    "compare them on a real Kafka: the embedded one of `tidegate dev` has none",
+);
+
+fn unanswered(error: KafkaError, (what, remedy): Lacking) -> TopicError {
+    match error {
+        KafkaError::AdminOp(RDKafkaErrorCode::UnsupportedFeature) => TopicError::Unsupported { what, remedy },
+        error => TopicError::Request(error),
     }
 }
 

@@ -298,26 +298,33 @@ async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     assert_eq!(committed(&settings, "move", 4), i64::try_from(published).unwrap());
 }
 
-#[test]
-fn an_embedded_broker_has_the_topics_that_it_is_given_each_with_its_id_and_keeps_what_is_published() {
-    let spec = |name: &str, partitions| TopicSpec {
+fn spec(name: &str, partitions: Option<u32>) -> TopicSpec {
+    TopicSpec {
         name: name.to_owned(),
         partitions,
         keyed: true,
         replication: Some(3),
         settings: Default::default(),
-    };
-    let broker = EmbeddedBroker::start().unwrap();
-    // One that is named twice is one.
-    broker.create(&[spec("a", Some(5)), spec("b", None), spec("a", Some(5))]).unwrap();
-    let settings = KafkaSettings {
+    }
+}
+
+fn embedded_settings(broker: &EmbeddedBroker) -> KafkaSettings {
+    KafkaSettings {
         bootstrap: broker.bootstrap(),
         properties: Vec::new(),
         consumer_properties: Vec::new(),
         producer_properties: Vec::new(),
         session_timeout: Duration::from_secs(6),
         max_message_bytes: 1 << 20,
-    };
+    }
+}
+
+#[test]
+fn an_embedded_broker_has_the_topics_that_it_is_given_each_with_its_id_and_keeps_what_is_published() {
+    let broker = EmbeddedBroker::start().unwrap();
+    // One that is named twice is one.
+    broker.create(&[spec("a", Some(5)), spec("b", None), spec("a", Some(5))]).unwrap();
+    let settings = embedded_settings(&broker);
     let cluster = Cluster::connect(&settings).unwrap();
     let partitions: Vec<(String, u32)> =
         cluster.topics().unwrap().into_iter().map(|(name, state)| (name, state.partitions)).collect();
@@ -333,4 +340,19 @@ fn an_embedded_broker_has_the_topics_that_it_is_given_each_with_its_id_and_keeps
     })
     .unwrap();
     assert_eq!(kept, [(Partition(4), b"kept".to_vec())]);
+}
+
+#[tokio::test]
+async fn what_the_embedded_broker_has_no_request_for_is_told_at_once() {
+    let broker = EmbeddedBroker::start().unwrap();
+    broker.create(&[spec("a", Some(1))]).unwrap();
+    let cluster = Cluster::connect(&embedded_settings(&broker)).unwrap();
+    let began = Instant::now();
+    let settings = cluster.settings(&["a"]).await.unwrap_err();
+    let create = cluster.create(&[spec("b", Some(1))]).await.unwrap_err();
+    for (error, what) in [(settings, "can't tell the settings"), (create, "can't create topics")] {
+        assert!(error.to_string().contains(what) && error.is_misconfiguration(), "{error}");
+    }
+    // Each would take ten seconds and more if it waited for the controller that the broker names.
+    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
 }

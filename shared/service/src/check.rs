@@ -139,8 +139,29 @@ fn is_journal(topic: &str) -> bool {
     topic.ends_with(".dlq-journal")
 }
 
+/// What a comparison of the cluster with the plan gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// How it differs.
+    pub findings: Vec<Finding>,
+    /// Whether the settings of topics were compared.
+    pub settings: Told,
+}
+
+/// Whether the brokers told the settings of their topics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// They did.
+    Yes,
+    /// They have no such request, as the embedded broker of dev mode has none.
+    NotByThisBroker,
+}
+
 /// Compares every topic with the plan, sources included.
-pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>, TopicError> {
+///
+/// # Errors
+/// When the cluster does not answer, or hides what it is asked for.
+pub async fn compare(config: &Config, cluster: &Cluster) -> Result<Comparison, TopicError> {
     let have = cluster.topics()?;
     let specs = plan::topics(config);
     let absence = Absence::on(config);
@@ -150,11 +171,17 @@ pub async fn findings(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>
     }
     let existing: Vec<&str> =
         specs.iter().map(|spec| spec.name.as_str()).filter(|name| have.contains_key(*name)).collect();
-    if !existing.is_empty() {
-        let differ = settings(&specs, &cluster.settings(&existing).await?);
-        findings.extend(differ.into_iter().map(|finding| weighed(finding, config)));
+    if existing.is_empty() {
+        return Ok(Comparison { findings, settings: Told::Yes });
     }
-    Ok(findings)
+    let have = match cluster.settings(&existing).await {
+        Err(TopicError::Unsupported { .. }) => {
+            return Ok(Comparison { findings, settings: Told::NotByThisBroker });
+        }
+        told => told?,
+    };
+    findings.extend(settings(&specs, &have).into_iter().map(|finding| weighed(finding, config)));
+    Ok(Comparison { findings, settings: Told::Yes })
 }
 
 fn differences(specs: &[TopicSpec], have: &BTreeMap<String, TopicState>, absence: Absence) -> Vec<Finding> {
@@ -225,7 +252,7 @@ fn suffices(name: &str, has: &str, needs: &str) -> bool {
 /// Whether a service may start; what is not grave is returned for the log.
 pub async fn before_start(config: &Config, cluster: &Cluster) -> Result<Vec<Finding>, crate::ServiceError> {
     let (grave, slight): (Vec<_>, Vec<_>) =
-        findings(config, cluster).await?.into_iter().partition(Finding::is_grave);
+        compare(config, cluster).await?.findings.into_iter().partition(Finding::is_grave);
     if grave.is_empty() { Ok(slight) } else { Err(crate::ServiceError::Unfit(grave)) }
 }
 

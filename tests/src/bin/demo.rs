@@ -1,4 +1,4 @@
-//! `./x demo`: a whole pipeline to watch. A real Kafka and a real registry, the three services as processes of their own, an
+//! `./x demo --real`: a whole pipeline to watch. A real Kafka and a real registry, the three services as processes of their own, an
 //! endpoint that plays flaky dependencies, and events of three classes with duplicates, failures and garbage. It ends with a sum
 //! that must add up: published = done + dead + duplicates.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]

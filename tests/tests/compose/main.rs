@@ -228,6 +228,39 @@ fn every_published_port_is_one_that_somebody_listens_on_and_of_this_machine_only
     }
 }
 
+/// The token that the configuration's comments tell.
+fn demo_token() -> String {
+    let config = read(CONFIG);
+    let (_, rest) = config.split_once("tgc_").expect("the token is told");
+    format!("tgc_{}", rest.split_whitespace().next().expect("the token has an end"))
+}
+
+#[test]
+fn the_console_lets_this_machine_in_and_asks_who_is_there() {
+    let (compose, config) = (Compose::of_repository(), config());
+    let console = &compose.services["console"];
+    assert_eq!(console.command(), ["console"]);
+    let listen = config.console.listen;
+    assert!(listen.ip().is_unspecified(), "a container's loopback is no other's");
+    assert!(config.console.asks_who_is_there(), "else it would not start there");
+    assert_eq!(console.ports(), [("127.0.0.1".to_owned(), 9680, listen.port())]);
+    let url = format!("http://127.0.0.1:{}/livez", listen.port());
+    assert_eq!(console.health_check(), ["tidegate", "health", "--url", &url]);
+    let scraped: BTreeSet<String> = config.console.scrape.iter().map(ToString::to_string).collect();
+    let of_services = services(&compose)
+        .into_iter()
+        .map(|service| format!("{}:{}", service.name, config.observe.listen.port()));
+    assert_eq!(scraped, of_services.collect());
+    // Nothing but the demonstration's own user, whose token is known to be known.
+    assert_eq!(config.console.users.len(), 1);
+    assert!(demo_token().contains("demo-token-for-this-machine-only"), "{}", demo_token());
+    let waits = console.depends_on();
+    assert_eq!(waits["topics"], "service_completed_successfully");
+    assert!(!waits.contains_key("endpoint"), "it shows what is wrong with others");
+    assert_eq!(console.value["restart"], "unless-stopped");
+    assert!(console.stop_grace_period() > config.consume.shutdown_deadline);
+}
+
 #[test]
 fn every_health_check_asks_where_the_service_answers() {
     let (compose, config) = (Compose::of_repository(), config());
@@ -312,6 +345,11 @@ fn each_worker_keeps_its_marks_in_a_volume_of_its_own() {
     assert_eq!(compose.services["kafka"].environment()["KAFKA_LOG_DIRS"], "/var/lib/kafka/data");
     let workers = services(&compose).into_iter().filter(|service| service.command()[0] == "worker");
     assert!(workers.into_iter().all(|worker| worker.volumes().len() == 1));
+    assert_eq!(
+        compose.services["console"].volumes().len(),
+        1,
+        "its index needs a place in a read-only container"
+    );
     let declared = compose.document["volumes"].as_object().expect("there are volumes");
     assert_eq!(declared.keys().cloned().collect::<BTreeSet<_>>(), used);
 }

@@ -72,6 +72,10 @@ fn what_a_killed_worker_had_in_hand_runs_again_and_what_it_had_done_is_skipped()
     // One that was answered in the very moment of the kill may have been marked in time.
     assert!(again[0] > 0 && again[0] <= in_hand && again[1] == in_hand, "{said}");
     assert!(skipped[0] > 0, "{said}");
+    // What was told while it ran is no more than what is told at the end.
+    let live = said.lines().rev().find(|line| line.contains("delivered again and skipped"));
+    let live = numbers(live.unwrap_or_else(|| panic!("nothing was told on the way:\n{said}")))[2];
+    assert!(live > 0 && live <= skipped.iter().sum(), "{said}");
     assert!(said.contains("Every record is accounted for"), "{said}");
     let pids = [killed[0], numbers(line(&said, "Started process"))[0]];
     assert!(
@@ -147,12 +151,15 @@ fn a_configuration_of_ones_own_runs_on_the_embedded_servers_and_others_publish_t
     assert_eq!(ids, ["a", "b", "bad"]);
     let (status, versions) = http::get(&format!("{registry}/subjects/orders-value/versions")).unwrap();
     assert_eq!((status, versions.as_str()), (200, "[1]"));
-    process.wait_for_output("ship 2 done, 1 dead, 1 duplicates skipped", SOON);
+    process.wait_for_output("ship 2 done, 1 dead, 1 duplicate skipped", SOON);
     send(&process, "-INT");
     assert_eq!(process.wait(SOON), Exit(0));
     let said = process.stdout();
     let row = said.lines().rev().find(|line| line.trim_start().starts_with("ship")).map(numbers);
     assert_eq!(row, Some(vec![2, 1, 1, 0]), "{said}");
+    // That all goes as it should is no news.
+    let noise = process.stderr();
+    assert!(!noise.contains("INFO") && !noise.contains("fetched in advance"), "{noise}");
 }
 
 /// Text that a producer's compression makes hardly smaller.
@@ -204,8 +211,10 @@ fn an_interrupt_ends_it_in_order_whenever_it_comes() {
 }
 
 #[test]
-fn a_second_interrupt_ends_it_at_once() {
-    let mut process = dev(&["--forever"]);
+fn a_second_interrupt_ends_it_at_once_and_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = folder.path().to_str().unwrap();
+    let mut process = Setup::new("dev", &["dev", "--forever"]).env("TMPDIR", within).start();
     // From now on some jobs wait for a second or more, so there is something to finish.
     process.wait_for_output(" delayed", SOON);
     send(&process, "-INT");
@@ -217,6 +226,8 @@ fn a_second_interrupt_ends_it_at_once() {
         exit == Exit(130) || (exit == Exit(0) && process.stdout().contains("is accounted for")),
         "{exit:?}"
     );
+    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
@@ -238,13 +249,22 @@ fn what_can_not_be_is_refused_with_what_to_do() {
         assert!(process.stderr().contains(part), "{arguments:?}: {}", process.stderr());
     };
     refused(&["--config", "none.toml"], "cannot read none.toml");
+    refused(&["--config", "/tmp"], "name a file with --config, like /tmp/tidegate.toml");
+    refused(&["--config", "/bin/true"], "it is no text: name a TOML file");
     refused(&["--kill-worker", "--config", "none.toml"], "leave --config");
-    refused(&["--rate", "100000"], "--rate");
-    refused(&["--events", "0"], "--events");
+    for rate in ["100000", "0", "abc"] {
+        refused(&["--rate", rate], "'--rate <R>': write a whole number from 1 to 500");
+    }
+    refused(&["--events", "0"], "'--events <N>': write a whole number, 1 or more");
     refused(&["--forever", "--kill-worker"], "cannot be used with");
     refused(&["--events", "5", "--config", "none.toml"], "leave it out");
     for (config, part) in [
         ("[sources.orders]\n", "sources.orders.start"),
+        (
+            "[kafka]\nboostrap = \"k:9092\"\n",
+            "kafka.boostrap: there is no such setting; did you mean `bootstrap`?",
+        ),
+        ("[registry]\nuser = \"me\"\n", "registry.user: there is no such setting"),
         ("", "no [sources."),
         ("[sources.orders]\nstart = \"latest\"\n", "no [classes."),
     ] {
@@ -252,4 +272,74 @@ fn what_can_not_be_is_refused_with_what_to_do() {
         assert_eq!(process.wait(SOON), Exit(2), "{config}");
         assert!(process.stderr().contains(part), "{config}: {}", process.stderr());
     }
+}
+
+#[test]
+fn its_help_tells_no_default_that_it_does_not_have() {
+    let mut process = dev(&["--help"]);
+    assert_eq!(process.wait(SOON), Exit(0));
+    let said = process.stdout();
+    assert!(said.contains("--config <FILE>") && !said.contains("default: tidegate.toml"), "{said}");
+}
+
+#[test]
+fn where_no_folder_can_be_made_it_says_where_and_what_to_set() {
+    let mut process = Setup::new("dev", &["dev"]).env("TMPDIR", "/no/such/folder").start();
+    assert_eq!(process.wait(SOON), Exit(1));
+    let said = process.stderr();
+    assert!(
+        said.starts_with("error: no folder can be made in /no/such/folder: entity not found; "),
+        "{said}"
+    );
+    assert!(said.contains("set TMPDIR") && !said.contains("tidegate-dev-"), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+/// Runs a command at the embedded servers; returns what it said on standard output and on standard error.
+fn at(servers: &(String, String), config: &str, words: &[&str], expected: i32) -> (String, String) {
+    let mut process = Setup::new("at", words)
+        .config(config)
+        .env("TIDEGATE_KAFKA__BOOTSTRAP", &servers.0)
+        .env("TIDEGATE_REGISTRY__URL", &servers.1)
+        .start();
+    assert_eq!(process.wait(SOON), Exit(expected), "{words:?}: {}{}", process.stdout(), process.stderr());
+    (process.stdout(), process.stderr())
+}
+
+#[test]
+fn every_step_of_the_page_on_ones_own_topic_can_be_taken_on_the_embedded_broker() {
+    let endpoint = Endpoint::start(|call| match call.json()["id"].as_str() {
+        Some("bad") => Answer::status(422),
+        _ => Answer::ok(),
+    });
+    // Without the log-in of a cluster: a client that is sent here by two variables would use it.
+    let config = own_config(&endpoint.url(), "");
+    let config: Vec<&str> = config.lines().filter(|line| !line.starts_with("properties")).collect();
+    let config = format!("{}\n", config.join("\n"));
+    let listen = "[observe]\nlisten = \"127.0.0.1:9699\"\n";
+    let (mut process, bootstrap, registry) = own(&format!("{config}{listen}"));
+    let servers = (bootstrap, registry);
+    let (said, noted) = at(&servers, &config, &["topics", "check"], 0);
+    assert!(said.contains("every topic is there"), "{said}");
+    assert!(noted.starts_with("note: the settings of topics were not compared"), "{noted}");
+    let (said, _) = at(&servers, &config, &["topics", "apply"], 0);
+    assert!(said.contains(" topics, 0 created"), "{said}");
+    produce(&servers.0, &servers.1, &[json!({"id": "a"}), json!({"id": "a"}), json!({"id": "bad"})]);
+    process.wait_for_output("ship 1 done, 1 dead, 1 duplicate skipped", SOON);
+    let (said, _) = at(&servers, &config, &["dlq", "list"], 0);
+    assert!(said.contains("http-422"), "{said}");
+    let metrics = process.stdout();
+    let metrics = line(&metrics, "metrics");
+    assert!(
+        metrics.contains("127.0.0.1:9699"),
+        "what the file says is told where it does not count: {metrics}"
+    );
+    let (_, page) = http::get(metrics.split_whitespace().nth(1).unwrap()).unwrap();
+    assert!(page.contains("tidegate_duplicates_total{class=\"ship\""), "{page}");
+    // What this broker can't do is one sentence, and not a wait.
+    let more = config.replace("[classes.ship]", "[tiers.other]\n[tiers.default]\n[classes.ship]");
+    let (said, _) = at(&servers, &more, &["topics", "check"], 3);
+    assert!(said.contains("topic `tidegate.other.jobs` is missing"), "{said}");
+    let (_, said) = at(&servers, &more, &["topics", "apply"], 2);
+    assert!(said.contains("can't create topics while it runs") && said.contains("start it again"), "{said}");
 }

@@ -127,13 +127,14 @@ fn every_value_of_json_that_is_shown_is_one() {
 }
 
 #[test]
-fn the_readme_shows_the_example_without_its_comments() {
+fn readme_and_walk_show_the_example_without_its_comments() {
     let example = read("tidegate.example.toml");
     let bare = |line: &str| line.split(" #").next().unwrap_or_default().trim_end().to_owned();
     let lines = |text: &str| -> Vec<String> {
         text.lines().filter(|line| !line.starts_with('#')).map(bare).filter(|line| !line.is_empty()).collect()
     };
-    let shown =
-        blocks("README.md").into_iter().find(|block| block.language == "toml").expect("README has one");
-    assert_eq!(lines(&shown.text), lines(&example));
+    for page in ["README.md", "docs/payments.md"] {
+        let shown = blocks(page).into_iter().find(|block| block.language == "toml");
+        assert_eq!(lines(&shown.expect("the page has one").text), lines(&example), "{page}");
+    }
 }

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     async fn call(endpoint: &Endpoint, n: u64, attempt: u64) -> u16 {
-        let event = (CLASSES[0].event)(n);
+        let event = CLASSES[0].event(n);
         let request = reqwest::Client::new().post(endpoint.url() + "/charge");
         let request =
             request.header("idempotency-key", format!("key-{n}")).header("tidegate-attempt", attempt);
@@ -258,7 +258,7 @@ mod tests {
             let client = reqwest::Client::builder().timeout(Duration::from_millis(300)).build().unwrap();
             let request = client.post(endpoint.url() + "/charge").header("idempotency-key", "slow");
             // Event 5 is a slow one: 1.5 s.
-            request.body((CLASSES[0].event)(5).to_string()).send().await
+            request.body(CLASSES[0].event(5).to_string()).send().await
         };
         let opened = async {
             while endpoint.open().is_empty() {

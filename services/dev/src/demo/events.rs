@@ -1,60 +1,9 @@
-//! What happens in the shop: payments, sign-ups and exports, each with its share of trouble.
+//! What happens in the shop: the payments, sign-ups and exports of [`tidegate_demo`], each with its share of trouble.
 
-use serde_json::{Value, json};
+pub(crate) use tidegate_demo::classes::{CLASSES, DemoClass, number};
 
-/// A class of the demo.
-#[derive(Debug)]
-pub(crate) struct DemoClass {
-    pub(crate) name: &'static str,
-    pub(crate) tier: &'static str,
-    /// Its source topic.
-    pub(crate) topic: &'static str,
-    /// The field that is its key.
-    pub(crate) key: &'static str,
-    pub(crate) schema: &'static str,
-    pub(crate) event: fn(u64) -> Value,
-    /// Of ten events, how many are of this class.
-    pub(crate) share: u64,
-}
-
-pub(crate) const CLASSES: [DemoClass; 3] = [
-    DemoClass {
-        name: "charge",
-        tier: "critical",
-        topic: "shop.payments",
-        key: "payment_id",
-        schema: include_str!("../../../../schemas/payment.avsc"),
-        event: |n| {
-            json!({
-                "payment_id": format!("pay-{n}"), "order_id": format!("ord-{n}"), "customer_id": format!("cus-{}", n % 100),
-                "amount_cents": 100 + n, "currency": "EUR", "paid_at": "2026-01-31T12:00:00Z",
-            })
-        },
-        share: 5,
-    },
-    DemoClass {
-        name: "welcome",
-        tier: "default",
-        topic: "shop.sign-ups",
-        key: "user_id",
-        schema: include_str!("../../../../schemas/sign_up.avsc"),
-        event: |n| {
-            json!({
-                "user_id": format!("usr-{n}"), "email": format!("user{n}@example.org"), "plan": "TEAM", "referrer": null,
-            })
-        },
-        share: 3,
-    },
-    DemoClass {
-        name: "export",
-        tier: "bulk",
-        topic: "shop.exports",
-        key: "export_id",
-        schema: include_str!("../../../../schemas/export_request.avsc"),
-        event: |n| json!({ "export_id": format!("exp-{n}"), "user_id": format!("usr-{n}"), "format": "csv", "rows": 10 + n }),
-        share: 2,
-    },
-];
+/// Of ten events, how many are of each class, in the order of [`CLASSES`].
+pub(crate) const SHARES: [u64; 3] = [5, 3, 2];
 
 /// What the endpoint answers to a job's attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,11 +38,6 @@ pub(crate) fn is_followed_by_garbage(n: u64) -> bool {
     n % 100 == 25
 }
 
-/// The number in `pay-17`.
-pub(crate) fn number(id: &str) -> Option<u64> {
-    id.rsplit_once('-')?.1.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use tidegate_codec::CompiledSchema;
@@ -105,12 +49,12 @@ mod tests {
         for class in &CLASSES {
             let schema = CompiledSchema::parse(1, class.schema, &[]).unwrap();
             for n in [0, 17, 1_000_000] {
-                let event = (class.event)(n);
+                let event = class.event(n);
                 schema.encode_json(&event).unwrap();
                 assert_eq!(event[class.key].as_str().and_then(number), Some(n), "{}", class.name);
             }
         }
-        assert_eq!(CLASSES.iter().map(|class| class.share).sum::<u64>(), 10);
+        assert_eq!(SHARES.iter().sum::<u64>(), 10);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_pipeline::{Inbox, Wake};
 
-use super::events::{CLASSES, DemoClass, is_followed_by_garbage, is_repeated};
+use super::events::{CLASSES, DemoClass, SHARES, is_followed_by_garbage, is_repeated};
 use crate::error::DevError;
 
 /// How much is published.
@@ -218,7 +218,7 @@ impl Run {
         }
         let Some((place, n, what)) = self.queued.pop_front() else { return Ok(()) };
         let class: &DemoClass = &CLASSES[place];
-        let event = (class.event)(n);
+        let event = class.event(n);
         let value = match what {
             What::Garbage => b"this is not Avro".to_vec(),
             What::Event | What::Repeat => {
@@ -247,9 +247,9 @@ impl Run {
 
     /// The next event, and what goes along with it.
     fn queue_next(&mut self) {
-        let turn = self.next.iter().sum::<u64>() % 10;
-        let ends = CLASSES.iter().scan(0, |end, class| {
-            *end += class.share;
+        let turn = self.next.iter().sum::<u64>() % SHARES.iter().sum::<u64>();
+        let ends = SHARES.iter().scan(0, |end, share| {
+            *end += share;
             Some(*end)
         });
         let place = ends.take_while(|&end| end <= turn).count();

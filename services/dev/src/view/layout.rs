@@ -8,6 +8,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Widget};
 
+use super::counted;
 use crate::snapshot::{Cause, ClassFigures, Delayed, Snapshot, TierDelays};
 
 /// Draws it all.
@@ -25,7 +26,8 @@ fn lines(snapshot: &Snapshot, width: usize, height: usize) -> Vec<Line<'static>>
     lines.push(Line::default());
     lines.extend(table(&snapshot.classes, width));
     if snapshot.unreadable > 0 {
-        let text = format!("{} events dead-lettered by ingest: no jobs", snapshot.unreadable);
+        let events = counted(snapshot.unreadable, "event", "events");
+        let text = format!("{events} dead-lettered by ingest: no jobs");
         lines.push(Line::styled(cut(&text, width), RED));
     }
     lines.push(Line::default());
@@ -177,7 +179,7 @@ fn duration(duration: Option<Duration>) -> String {
 }
 
 /// The text in so many characters at most; what is left out is shown as left out.
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

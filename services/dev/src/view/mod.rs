@@ -9,6 +9,7 @@ use std::io::IsTerminal;
 use crate::leave::Leave;
 use crate::snapshot::Snapshot;
 
+pub(crate) use layout::cut;
 pub(crate) use plain::{say, write_error};
 
 /// How to show it.
@@ -18,6 +19,11 @@ pub enum Show {
     Auto,
     /// Plain lines everywhere.
     Plain,
+}
+
+/// So many of them, in words that fit: `1 event`, `2 events`.
+pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 /// What snapshots are shown on.

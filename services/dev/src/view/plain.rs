@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use super::counted;
 use crate::snapshot::{ClassFigures, Delayed, Snapshot};
 
 /// One line a second, when something has changed.
@@ -46,17 +47,17 @@ fn figures(snapshot: &Snapshot) -> String {
 
 fn class(class: &ClassFigures) -> String {
     let mut text = format!("{} {} done", class.name, class.done);
-    let mut add = |count: u64, what: &str| {
+    let mut add = |count: u64, one: &str, more: &str| {
         if count > 0 {
-            text.push_str(&format!(", {count} {what}"));
+            text.push_str(&format!(", {}", counted(count, one, more)));
         }
     };
-    add(class.waiting, "waiting");
+    add(class.waiting, "waiting", "waiting");
     if let Delayed::Exactly(delayed) = class.delayed {
-        add(delayed, "delayed");
+        add(delayed, "delayed", "delayed");
     }
-    add(class.dead, "dead");
-    add(class.duplicates, "duplicates skipped");
+    add(class.dead, "dead", "dead");
+    add(class.duplicates, "duplicate skipped", "duplicates skipped");
     text
 }
 
@@ -89,6 +90,13 @@ mod tests {
             }],
             ..Snapshot::default()
         }
+    }
+
+    #[test]
+    fn one_duplicate_is_one_and_two_are_some() {
+        let told = |duplicates| class(&ClassFigures { duplicates, ..ClassFigures::default() });
+        assert!(told(1).ends_with(", 1 duplicate skipped"), "{}", told(1));
+        assert!(told(2).ends_with(", 2 duplicates skipped"), "{}", told(2));
     }
 
     #[test]

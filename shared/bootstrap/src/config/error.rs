@@ -1,19 +1,21 @@
 //! Why a configuration is refused: every problem at once, each with its place and its remedy.
 
-use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
+
+use super::DEFAULT_FILE;
 
 /// Why [`Config::load`](super::Config::load) gave no configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file can't be read.
-    #[error("cannot read {}: {source}; create the file, or name another with --config", path.display())]
+    #[error("cannot read {}: {source}; {}", path.display(), remedy(path, source))]
     Unreadable {
         /// The file that was asked for.
         path: PathBuf,
         /// What the operating system said.
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The text is not TOML, so nothing else could be checked.
     #[error("{origin} is not valid TOML at {message}; correct that line")]
@@ -26,6 +28,19 @@ pub enum ConfigError {
     /// The text was read, and these settings are wrong.
     #[error(transparent)]
     Invalid(#[from] Problems),
+}
+
+/// What to do about a file that can't be read.
+fn remedy(path: &Path, source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::NotFound => "create the file, or name another with --config".to_owned(),
+        io::ErrorKind::IsADirectory => {
+            format!("name a file with --config, like {}", path.join(DEFAULT_FILE).display())
+        }
+        io::ErrorKind::PermissionDenied => "let this user read it, or name another with --config".to_owned(),
+        io::ErrorKind::InvalidData => "it is no text: name a TOML file with --config".to_owned(),
+        _ => "name another file with --config".to_owned(),
+    }
 }
 
 /// All that is wrong with one configuration; never empty.
@@ -68,6 +83,18 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.path, self.wrong, self.remedy)
+    }
+}
+
+/// What is wrong with a name in the file that no setting has.
+pub(super) const NO_SUCH_SETTING: &str = "there is no such setting";
+/// What is wrong with such a variable.
+pub(super) const NAMES_NO_SETTING: &str = "it names no setting";
+
+impl Problem {
+    /// Whether there is no setting of this name.
+    pub(super) fn is_unknown_name(&self) -> bool {
+        [NO_SUCH_SETTING, NAMES_NO_SETTING].contains(&self.wrong.as_str())
     }
 }
 

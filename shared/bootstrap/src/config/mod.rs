@@ -22,6 +22,7 @@ mod retry;
 mod secret;
 mod sections;
 mod selection;
+mod stand_in;
 mod suggestion;
 #[cfg(test)]
 mod tests;
@@ -50,6 +51,7 @@ pub use retry::{Jitter, Retry, Rung};
 pub use secret::{MaskedMap, Secret};
 pub use sections::{Consume, LogFormat, Observe, Pipeline, Retention, Source, Start, State, Tier, Topics};
 pub use selection::{Ignore, Scalar, When};
+pub use stand_in::StandIn;
 pub(crate) use suggestion::nearest;
 pub use suggestion::suggest;
 pub use values::{ByteSize, exact as duration_text};
@@ -103,15 +105,16 @@ impl Config {
         env: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
         let file = path.unwrap_or(Path::new(DEFAULT_FILE));
-        match std::fs::read_to_string(file) {
-            Ok(text) => Self::parse(&file.display().to_string(), &text, env),
-            Err(error) if path.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+        match read_file(file) {
+            Err(ConfigError::Unreadable { source, .. })
+                if path.is_none() && source.kind() == std::io::ErrorKind::NotFound =>
+            {
                 let origin = format!(
                     "the environment alone (there is no {DEFAULT_FILE} here; name a file with --config)"
                 );
                 Self::parse(&origin, "", env)
             }
-            Err(source) => Err(ConfigError::Unreadable { path: file.to_owned(), source }),
+            text => Self::parse(&file.display().to_string(), &text?, env),
         }
     }
 
@@ -121,10 +124,16 @@ impl Config {
         text: &str,
         env: impl Iterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
-            origin: origin.to_owned(),
-            message: syntax_message(text, &error),
-        })?;
+        Self::of_table(origin, table(origin, text)?, env, Vec::new())
+    }
+
+    /// Reads a table; `problems` are known already.
+    fn of_table(
+        origin: &str,
+        table: Table,
+        env: impl Iterator<Item = (String, String)>,
+        mut problems: Vec<Problem>,
+    ) -> Result<Self, ConfigError> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let reader = Reader::new(Overrides::collect(env));
         let config = reader.document(table, |root| Self::read(root, cores));
@@ -133,7 +142,7 @@ impl Config {
         {
             coherence::check(config, &reader);
         }
-        let problems = reader.finish();
+        problems.extend(reader.finish());
         match config {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(Problems::new(origin.to_owned(), problems).into()),
@@ -207,6 +216,18 @@ impl Config {
         let rungs = u32::try_from(self.retry.ladder.len()).unwrap_or(u32::MAX);
         self.retry.summary(&self.retry.ladder, rungs.saturating_add(1))
     }
+}
+
+/// The text of a configuration file.
+fn read_file(path: &Path) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })
+}
+
+fn table(origin: &str, text: &str) -> Result<Table, ConfigError> {
+    text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
+        origin: origin.to_owned(),
+        message: syntax_message(text, &error),
+    })
 }
 
 /// The parser's own text quotes the line, which may hold a password.

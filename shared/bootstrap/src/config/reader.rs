@@ -10,7 +10,7 @@ use std::str::FromStr;
 use toml::{Table, Value};
 
 use super::environment::{self, Overrides, Taken};
-use super::error::{InvalidValue, Problem};
+use super::error::{InvalidValue, NAMES_NO_SETTING, NO_SUCH_SETTING, Problem};
 use super::reference::{self, Presence, Setting};
 use super::suggestion::suggest;
 
@@ -84,7 +84,7 @@ impl Reader {
             );
             problems.push(Problem {
                 path: format!("environment variable {variable}"),
-                wrong: "it names no setting".to_owned(),
+                wrong: NAMES_NO_SETTING.to_owned(),
                 remedy,
             });
         }
@@ -327,7 +327,7 @@ impl Section<'_> {
                     self.path[0], self.path[1]
                 );
             }
-            self.problem(key, "there is no such setting", &remedy);
+            self.problem(key, NO_SUCH_SETTING, &remedy);
         }
     }
 }

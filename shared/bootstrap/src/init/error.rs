@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::fields::SchemaTrouble;
 use crate::ExitCode;
-use crate::config::{ConfigError, InvalidValue};
+use crate::config::{ConfigError, DEFAULT_FILE, InvalidValue};
 
 /// Why no configuration was written. Each text says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -16,16 +16,34 @@ pub enum InitError {
         /// The file.
         path: PathBuf,
     },
+    /// There is a folder in the file's place.
+    #[error("{} is a folder; name a file in it: --out {}", path.display(), path.join(DEFAULT_FILE).display())]
+    IsFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// There is no folder for the file.
+    #[error(
+        "there is no folder {} for the file {}; make it with `mkdir -p`, or write another file with --out",
+        folder.display(),
+        path.display()
+    )]
+    NoFolder {
+        /// The file.
+        path: PathBuf,
+        /// The folder that it would be in.
+        folder: PathBuf,
+    },
     /// Nobody can be asked for what has no default.
     #[error("there is no default for {}: give it by flag, or run `tidegate init` on a terminal, which asks", flags.join(", "))]
     Missing {
         /// The flags that would give it.
         flags: Vec<&'static str>,
     },
-    /// A flag's value is none.
+    /// The value of a flag, or of a variable that stands for it, is none.
     #[error("{flag}: {invalid}")]
     Invalid {
-        /// The flag.
+        /// The flag or variable.
         flag: &'static str,
         /// What is wrong with its value, and what to write.
         #[source]

@@ -2,11 +2,13 @@
 
 use std::fmt::Display;
 
-use super::answers::{Answers, Given};
+use super::answers::{Answers, BOOTSTRAP_VARIABLE, Given, REGISTRY_VARIABLE};
 use super::asked::{Asked, Question};
 use super::error::InitError;
 use super::fields::{self, Field, FieldKind, SchemaTrouble, Schemas};
-use crate::config::{BrokerAddress, FieldPath, HttpUrl, InvalidValue, TierName, TopicName, nearest};
+use crate::config::{
+    BrokerAddress, ClassName, FieldPath, HttpUrl, InvalidValue, Start, TierName, TopicName, nearest,
+};
 
 /// Whether the names of fields are checked against the registry's schema.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,15 +31,19 @@ pub fn interview(
     schemas: &impl Schemas,
     check: FieldCheck,
 ) -> Result<Answers, InitError> {
+    check_given(given)?;
     let mut settings = Settings { asked };
+    let environment = &given.environment;
+    let known = environment.bootstrap.as_deref().unwrap_or(BROKERS);
     let bootstrap = settings.get(
         given.bootstrap.as_deref(),
-        question("--bootstrap", "Kafka brokers, as host:port", Some(BROKERS)),
+        question("--bootstrap", "Kafka brokers, as host:port", Some(known)),
         brokers,
     )?;
+    let known = environment.registry.as_deref().unwrap_or(REGISTRY);
     let registry: HttpUrl = settings.get(
         given.registry.as_deref(),
-        question("--registry", "The schema registry's address", Some(REGISTRY)),
+        question("--registry", "The schema registry's address", Some(known)),
         parse,
     )?;
     let topic: TopicName = settings.get(
@@ -65,6 +71,33 @@ pub fn interview(
     let url = "The endpoint that does the work, like http://127.0.0.1:8000/charge: each job is one POST";
     let url = settings.get(given.url.as_deref(), question("--url", url, None), parse)?;
     Ok(Answers { bootstrap, registry, topic, start, class, key, tier, url })
+}
+
+/// Refuses at once what can be seen without asking anybody, be it a person or a registry.
+fn check_given(given: &Given) -> Result<(), InitError> {
+    fn check<T>(
+        flag: &'static str,
+        given: Option<&str>,
+        parse: impl Fn(&str) -> Result<T, InvalidValue>,
+    ) -> Result<(), InitError> {
+        let checked = given.map(parse).transpose();
+        checked.map(drop).map_err(|invalid| InitError::Invalid { flag, invalid })
+    }
+    let from_environment = &given.environment;
+    match &given.bootstrap {
+        None => check(BOOTSTRAP_VARIABLE, from_environment.bootstrap.as_deref(), brokers)?,
+        given => check("--bootstrap", given.as_deref(), brokers)?,
+    }
+    match &given.registry {
+        None => check(REGISTRY_VARIABLE, from_environment.registry.as_deref(), parse::<HttpUrl>)?,
+        given => check("--registry", given.as_deref(), parse::<HttpUrl>)?,
+    }
+    check("--topic", given.topic.as_deref(), parse::<TopicName>)?;
+    check("--start", given.start.as_deref(), parse::<Start>)?;
+    check("--key", given.key.as_deref(), |text| key_fields(text, &[]))?;
+    check("--class", given.class.as_deref(), parse::<ClassName>)?;
+    check("--tier", given.tier.as_deref(), tier)?;
+    check("--url", given.url.as_deref(), parse::<HttpUrl>)
 }
 
 fn question<'a>(flag: &'static str, text: &'a str, default: Option<&str>) -> Question<'a> {
@@ -100,7 +133,7 @@ fn class_of(topic: &TopicName) -> Option<String> {
     };
     let last = topic.as_str().rsplit('.').find(|part| !part.is_empty() && !is_version(part))?;
     let name = last.to_lowercase();
-    name.parse::<crate::config::ClassName>().ok().map(|name| name.to_string())
+    name.parse::<ClassName>().ok().map(|name| name.to_string())
 }
 
 /// Asks for one setting after the other.

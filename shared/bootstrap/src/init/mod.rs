@@ -11,7 +11,7 @@ mod fields;
 mod interview;
 mod text;
 
-pub use answers::{Answers, Given, Replace, refuse_existing, write_new};
+pub use answers::{Answers, FromEnvironment, Given, Replace, check_place, write_new};
 pub use asked::{Asked, Defaults, Dialogue, Question};
 pub use error::InitError;
 pub use fields::{Field, FieldKind, SchemaTrouble, Schemas};

@@ -52,6 +52,7 @@ fn flags() -> Given {
         tier: Some("critical".to_owned()),
         url: Some("http://pay:8000/charge".to_owned()),
         start: Some("2026-01-31T00:00:00Z".to_owned()),
+        environment: FromEnvironment::default(),
     }
 }
 
@@ -270,16 +271,109 @@ fn an_input_that_ends_early_is_no_answer() {
 fn a_file_that_is_there_is_replaced_only_by_force() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("tidegate.toml");
-    refuse_existing(&path).unwrap();
+    check_place(&path, None).unwrap();
     write_new(&path, "first", None).unwrap();
-    for refused in [refuse_existing(&path), write_new(&path, "second", None)] {
+    for refused in [check_place(&path, None), write_new(&path, "second", None)] {
         let error = refused.unwrap_err();
         assert!(error.to_string().contains("--force"), "{error}");
         assert_eq!(error.exit_code(), ExitCode::Usage);
     }
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "first");
+    check_place(&path, Some(Replace)).unwrap();
     write_new(&path, "third", Some(Replace)).unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "third");
     let error = write_new(Path::new("/nonexistent/t.toml"), "", None).unwrap_err();
     assert!(error.to_string().starts_with("/nonexistent/t.toml can't be written"), "{error}");
+}
+
+#[test]
+fn a_file_is_written_whole_and_nothing_stands_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tidegate.toml");
+    let (link, listed) = (folder.path().join("link"), || std::fs::read_dir(folder.path()).unwrap().count());
+    write_new(&path, "first", None).unwrap();
+    write_new(&path, "second", None).unwrap_err();
+    assert_eq!(listed(), 1);
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    write_new(&link, "third", Some(Replace)).unwrap();
+    assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), listed()), ("third", 2));
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
+fn a_place_that_can_hold_no_file_is_told_with_one_that_can() {
+    let folder = tempfile::tempdir().unwrap();
+    for force in [None, Some(Replace)] {
+        let refused = |path: &Path| {
+            let error = check_place(path, force).unwrap_err();
+            assert_eq!(error.exit_code(), ExitCode::Usage);
+            error.to_string()
+        };
+        assert_eq!(refused(Path::new(".")), ". is a folder; name a file in it: --out ./tidegate.toml");
+        let missing = folder.path().join("conf/tidegate.toml");
+        let said = refused(&missing);
+        assert!(said.starts_with("there is no folder ") && said.contains("mkdir -p"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_before_the_registry_is_asked() {
+    /// A registry that nobody should ask.
+    struct NotAsked;
+    impl Schemas for NotAsked {
+        fn fields(&self, _: &HttpUrl, _: &TopicName) -> Result<Vec<Field>, SchemaTrouble> {
+            panic!("the registry was asked")
+        }
+    }
+    let wrong: [(fn(&mut Given, String), &str); 6] = [
+        (|given, text| given.start = Some(text), "--start"),
+        (|given, text| given.url = Some(text), "--url"),
+        (|given, text| given.tier = Some(text), "--tier"),
+        (|given, text| given.class = Some(text), "--class"),
+        (|given, text| given.key = Some(text), "--key"),
+        (|given, text| given.topic = Some(text), "--topic"),
+    ];
+    for (change, flag) in wrong {
+        let mut given = flags();
+        change(&mut given, "no / such..value".to_owned());
+        let error = by_flags(&given, &NotAsked, FieldCheck::Required).unwrap_err();
+        assert!(
+            matches!(&error, InitError::Invalid { flag: named, .. } if *named == flag),
+            "{flag}: {error}"
+        );
+        // Nor is a person asked before.
+        let mut shown = Vec::new();
+        let mut person = Dialogue::new(Cursor::new(String::new()), &mut shown);
+        let given = Given { bootstrap: None, ..given };
+        let error = interview(&given, &mut person, &NotAsked, FieldCheck::Required).unwrap_err();
+        assert!(matches!(error, InitError::Invalid { .. }) && shown.is_empty(), "{flag}: {error}");
+    }
+}
+
+#[test]
+fn the_servers_of_the_environment_are_the_defaults() {
+    let variables = |bootstrap: &str| {
+        let both =
+            [("TIDEGATE_KAFKA__BOOTSTRAP", bootstrap), ("TIDEGATE_REGISTRY__URL", "http://r:1, http://r:2")];
+        FromEnvironment::of(both.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter())
+    };
+    let given =
+        Given { bootstrap: None, registry: None, environment: variables("b-1:9092,b-2:9092"), ..flags() };
+    let answers = by_flags(&given, &OneTopic, FieldCheck::Required).unwrap();
+    assert_eq!(
+        answers.bootstrap.iter().map(|broker| broker.as_str()).collect::<Vec<_>>(),
+        ["b-1:9092", "b-2:9092"]
+    );
+    assert_eq!(answers.registry.as_str(), "http://r:1");
+    let (answers, shown) = dialogue(&given, "\nhttp://mine:1\n", &OneTopic);
+    assert_eq!(answers.unwrap().registry.as_str(), "http://mine:1");
+    assert!(shown.contains("[b-1:9092,b-2:9092]") && shown.contains("[http://r:1]"), "{shown}");
+    // A flag counts for more, and what a variable says wrongly is told by its name.
+    let given = Given { environment: variables("no-port"), ..flags() };
+    assert_eq!(
+        by_flags(&given, &OneTopic, FieldCheck::Required).unwrap().bootstrap[0].as_str(),
+        "kafka-1:9092"
+    );
+    let error = by_flags(&Given { bootstrap: None, ..given }, &OneTopic, FieldCheck::Required).unwrap_err();
+    assert!(error.to_string().starts_with("TIDEGATE_KAFKA__BOOTSTRAP: `no-port` has no port"), "{error}");
 }

@@ -61,12 +61,21 @@ fn reason(error: &SRCError, raw: Option<&RawError>) -> String {
             code => format!("status {status}, code {code}: {}", raw.message),
         };
     }
-    let mut reason = error.error.clone();
+    let mut chain = vec![error.error.clone()];
     let mut source = error.source();
     while let Some(cause) = source {
-        reason.push_str(": ");
-        reason.push_str(&cause.to_string());
+        chain.push(cause.to_string());
         source = cause.source();
     }
-    reason
+    unanswered(&chain).unwrap_or_else(|| chain.join(": "))
+}
+
+/// Of a call without an answer: where it went, and the innermost cause, which is what happened. What lies between says only that it was
+/// a call.
+fn unanswered(chain: &[String]) -> Option<String> {
+    let place = chain.iter().position(|cause| cause.contains("for url ("))?;
+    let (_, rest) = chain[place].split_once("for url (")?;
+    let (url, _) = rest.split_once(')')?;
+    let innermost = chain[place + 1..].last()?;
+    Some(format!("{url}: {innermost}"))
 }
