@@ -9,8 +9,9 @@ use tidegate_domain::{Mark, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::in_hand::{InHand, State};
 use super::partition::{Closing, Partition};
-use super::stage::{InHand, JobStage, State};
+use super::stage::JobStage;
 use crate::events;
 use crate::keyed::Key;
 use crate::ports::{MarkEntry, RETRY_PAUSE, Ticket};
