@@ -35,6 +35,7 @@ impl JobStage {
                 Err(_) if partition.closing != Closing::NotYet => {}
                 Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
                     partition.marks = Marks::Open;
+                    self.settings.first.needs_nothing(&partition.at);
                     partition.suspect(suspects, &self.settings.cut_off, desk.now);
                     partition.trouble_over(slot, desk);
                 }

@@ -18,6 +18,7 @@ mod answers;
 mod caution;
 mod cut_off;
 mod deposed;
+mod first;
 mod follow_up;
 mod guard;
 mod in_hand;
@@ -35,6 +36,7 @@ mod stage;
 mod verdicts;
 
 pub use cut_off::CutOff;
+pub use first::FirstPartitions;
 pub use guard::Guard;
 pub use job::{Class, ClassId, Conflicts, Job, Ordering};
 pub use parked::ParkedShare;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cut_off::CutOff;
+use super::first::FirstPartitions;
 use super::job::Class;
 use super::parked::ParkedShare;
 use super::solitude::Solitude;
@@ -50,4 +51,6 @@ pub struct JobSettings {
     pub solitude: Solitude,
     /// Shared by all shards of the process: whether it was cut off.
     pub cut_off: CutOff,
+    /// Shared by all shards of a member: whether the marks of its first partitions are there.
+    pub first: FirstPartitions,
 }

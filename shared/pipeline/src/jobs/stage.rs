@@ -183,6 +183,7 @@ pub(super) fn share(job: &Job) -> (Offset, usize) {
 impl Stage for JobStage {
     fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         self.settings.cut_off.assigned(desk.now);
+        self.settings.first.assigned(partition);
         let ticket = self.jobs.free_ticket();
         self.partitions.insert(slot, Partition::new(partition.clone(), ticket, self.settings.marks_together));
         self.ports.marks.open(partition, ticket, &self.marks_ready);
