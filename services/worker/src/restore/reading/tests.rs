@@ -27,7 +27,8 @@ fn store(dir: &std::path::Path) -> Marks {
     marks.open(&jobs(), tidegate_pipeline::ports::Ticket(1), &inbox);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     while answers.is_empty() {
-        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), wake.woken()).await.unwrap() });
+        runtime
+            .block_on(async { tokio::time::timeout(Duration::from_secs(60), wake.woken()).await.unwrap() });
         inbox.take(&mut answers);
     }
     marks
