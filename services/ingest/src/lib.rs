@@ -57,6 +57,7 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
         shards: config.consume.shards.get(),
         settings: wiring::shard(config, WINDOW_RECORDS, WINDOW_BYTES),
         shutdown_deadline: config.consume.shutdown_deadline,
+        warm_up: None,
     };
     let limits = wiring::limits(config);
     let runtime = tokio::runtime::Handle::current();

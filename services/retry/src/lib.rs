@@ -29,6 +29,7 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
         // What waits is bounded by the heap; records that were handed on wait in the window for an older one to be due.
         settings: wiring::shard(config, usize::MAX, usize::MAX),
         shutdown_deadline: config.consume.shutdown_deadline,
+        warm_up: None,
     };
     let make =
         move |wake: &tidegate_pipeline::Wake| DelayStage::new(settings.clone(), publisher.clone(), wake);

@@ -1,28 +1,24 @@
 //! Reading a changelog into the local copy: what a partition's new owner waits for. In the background, a few partitions at a time.
 
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod reading;
+mod turns;
 
-use metrics::{Counter, Gauge, counter, gauge};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use parking_lot::Mutex;
-use tidegate_domain::{CommitPosition, UnixMillis};
+use tidegate_domain::CommitPosition;
 use tidegate_kafka::log_reader::LogReader;
-use tidegate_pipeline::changelog::format::{self, Entry, FormatError};
-use tidegate_pipeline::changelog::{CatchUp, CaughtUp, ChangelogReader, LogEnd, Opener};
+use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::changelog::{CatchUp, CaughtUp, ChangelogReader, LocalCopy, LogEnd};
 use tidegate_pipeline::inbox::Inbox;
 use tidegate_pipeline::ports::{MarkStoreError, Ticket};
-use tidegate_pipeline::{Record, TopicPartition, events};
-use tidegate_state::{Marks, Restoring};
+use tidegate_state::Marks;
 use tokio::runtime::Handle;
-use tokio::sync::Semaphore;
-use tracing::{error, info, warn};
+use tracing::warn;
 
-/// How many partitions are restored at once: each takes a processor, and memory for sorting.
-const AT_ONCE: usize = 2;
-/// How often a restore that takes long says how far it is.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+use reading::{Broken, Reading};
+use turns::{Extent, Turns};
 
 /// Reads changelogs into the copies of one tier.
 #[derive(Clone)]
@@ -30,41 +26,80 @@ pub(crate) struct Restorer {
     reader: LogReader,
     marks: Arc<Marks>,
     runtime: Handle,
-    turns: Arc<Semaphore>,
+    turns: Arc<Turns>,
     /// The ids of changelogs whose name another one had before: copies are of these by now, where they were made anew.
     later_logs: Arc<Mutex<BTreeMap<TopicPartition, String>>>,
 }
 
 impl Restorer {
     pub(crate) fn new(reader: LogReader, marks: Arc<Marks>, runtime: Handle) -> Self {
-        let (turns, later_logs) = (Arc::new(Semaphore::new(AT_ONCE)), Arc::default());
+        let (turns, later_logs) = (Arc::new(Turns::new()), Arc::default());
         Self { reader, marks, runtime, turns, later_logs }
     }
 
-    fn restore(&self, request: &CatchUp) -> Result<Option<Opener>, MarkStoreError> {
+    /// How much is to be read is seen in a turn for little: most copies miss little, and what does not is asked about once more.
+    async fn in_turn(&self, request: &Arc<CatchUp>) -> Result<LocalCopy, MarkStoreError> {
+        for extent in [Extent::Small, Extent::Large] {
+            let _turn = self.turns.wait(extent).await;
+            let (this, request) = (self.clone(), request.clone());
+            let restored = tokio::task::spawn_blocking(move || this.restore(&request, extent)).await;
+            let panicked = |error| MarkStoreError::Read(format!("restoring ended in the middle: {error}"));
+            if let Some(copy) = restored.map_err(panicked).flatten()? {
+                return Ok(copy);
+            }
+        }
+        Err(MarkStoreError::Read("the changelog grew while it was read: it is tried again".to_owned()))
+    }
+
+    /// Reads what the copy misses; none: that is more than there is a turn for.
+    fn restore(&self, request: &CatchUp, most: Extent) -> Result<Option<LocalCopy>, MarkStoreError> {
         let id = self.reader.id(&request.log).map_err(unreadable)?;
         let (first, _) = self.reader.bounds(&request.log).map_err(unreadable)?;
         let is_there = |position: &CommitPosition| (first..=request.until).contains(position);
-        let reachable =
-            request.copy.position.filter(|_| self.has_copy_of(&request.partition, &id)).filter(is_there);
-        if let (Some(position), None) = (request.copy.position, reachable) {
+        let has_copy = self.has_copy_of(&request.partition, &id);
+        if has_copy && request.copy.position.filter(is_there).is_some() {
+            match self.read(request, request.copy, first, most) {
+                Err(Broken::Contradicted) => {}
+                Err(Broken::Failed(error)) => return Err(error),
+                Ok(reached) => return Ok(reached),
+            }
+        }
+        match self.read(request, LocalCopy::default(), first, most) {
+            Err(Broken::Failed(error)) => Err(error),
+            // There is no copy that could be contradicted.
+            Err(Broken::Contradicted) | Ok(None) => Ok(None),
+            Ok(reached) if has_copy => Ok(reached),
+            Ok(reached) => {
+                self.later_logs.lock().insert(request.partition.clone(), id);
+                Ok(reached)
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        request: &CatchUp,
+        copy: LocalCopy,
+        first: CommitPosition,
+        most: Extent,
+    ) -> Result<Option<LocalCopy>, Broken> {
+        let from = copy.position.unwrap_or(first);
+        if most == Extent::Small && Extent::of(request.until.0 - from.0) == Extent::Large {
+            return Ok(None);
+        }
+        if let (Some(position), None) = (request.copy.position, copy.position) {
             warn!(
                 partition = %request.partition, %position, %first, until = %request.until,
-                "the changelog does not reach back to the local copy, or is another one: the copy is made anew"
+                "the changelog does not reach back to the local copy, lost its end since, or is another one: the copy is made anew"
             );
         }
-        let restoring = self.marks.restore(&request.partition, reachable.is_none())?;
-        let from = reachable.unwrap_or(first);
-        let opener = request.copy.opener.filter(|_| reachable.is_some());
-        let mut run = Run::new(request, from, opener, restoring);
+        let restoring = self.marks.restore(&request.partition, copy.position.is_none())?;
+        let mut reading = Reading::new(request, copy, first, restoring);
+        let from = reading.from();
         self.reader
-            .read(&request.log, from, request.until, &mut |records| run.take(records))
+            .read(&request.log, from, request.until, &mut |records| reading.take(records))
             .map_err(unreadable)?;
-        let opener = run.finish()?;
-        if !self.has_copy_of(&request.partition, &id) {
-            self.later_logs.lock().insert(request.partition.clone(), id);
-        }
-        Ok(opener)
+        reading.finish().map(Some)
     }
 
     /// Whether the partition's copy is one of the changelog with this id: to another one its position says nothing.
@@ -78,12 +113,10 @@ impl Restorer {
 
 impl ChangelogReader for Restorer {
     fn catch_up(&self, request: CatchUp, ticket: Ticket, inbox: &Arc<Inbox<CaughtUp>>) {
-        let (this, inbox) = (self.clone(), inbox.clone());
+        let (this, inbox, request) = (self.clone(), inbox.clone(), Arc::new(request));
         self.runtime.spawn(async move {
-            let _turn = this.turns.clone().acquire_owned().await;
-            let restored = tokio::task::spawn_blocking(move || this.restore(&request)).await;
-            let panicked = |error| MarkStoreError::Read(format!("restoring ended in the middle: {error}"));
-            inbox.push((ticket, restored.map_err(panicked).flatten()));
+            let restored = this.in_turn(&request).await;
+            inbox.push((ticket, restored));
         });
     }
 
@@ -98,94 +131,4 @@ impl ChangelogReader for Restorer {
 
 fn unreadable(error: impl std::fmt::Display) -> MarkStoreError {
     MarkStoreError::Read(error.to_string())
-}
-
-/// One restore under way.
-struct Run<'a> {
-    request: &'a CatchUp,
-    opener: Option<Opener>,
-    restoring: Restoring,
-    failed: Option<MarkStoreError>,
-    position: CommitPosition,
-    marks: u64,
-    began: Instant,
-    told: Instant,
-    restored: Counter,
-    left: Gauge,
-}
-
-impl<'a> Run<'a> {
-    fn new(request: &'a CatchUp, from: CommitPosition, opener: Option<Opener>, restoring: Restoring) -> Self {
-        let (topic, partition) = (request.log.topic.to_string(), request.log.partition.to_string());
-        let now = Instant::now();
-        Self {
-            request,
-            opener,
-            restoring,
-            failed: None,
-            position: from,
-            marks: 0,
-            began: now,
-            told: now,
-            restored: counter!(events::RESTORED_MARKS, "topic" => topic.clone()),
-            left: gauge!(events::RESTORE_LEFT, "topic" => topic, "partition" => partition),
-        }
-    }
-
-    fn take(&mut self, records: &mut Vec<Record>) -> ControlFlow<()> {
-        for record in records.drain(..) {
-            if let Err(error) = self.take_one(&record) {
-                self.failed = Some(error);
-                return ControlFlow::Break(());
-            }
-            self.position = CommitPosition(record.offset().0 + 1);
-        }
-        let left = self.request.until.0 - self.position.0;
-        self.left.set(left as f64);
-        if self.told.elapsed() >= TELL_EVERY {
-            self.told = Instant::now();
-            let (marks, took) = (self.marks, self.began.elapsed());
-            info!(partition = %self.request.partition, marks, records_left = left, ?took, "restoring marks from the changelog");
-        }
-        ControlFlow::Continue(())
-    }
-
-    fn take_one(&mut self, record: &Record) -> Result<(), MarkStoreError> {
-        match format::read(record.value().unwrap_or_default()) {
-            Ok((_, Entry::Marks(entries))) => {
-                self.marks += entries.len() as u64;
-                self.restored.increment(entries.len() as u64);
-                self.restoring.push(&entries, record.timestamp().unwrap_or(UnixMillis(0)))?;
-            }
-            Ok((id, Entry::Opened { window })) => {
-                self.opener = Some(Opener::opened(self.opener, id, window));
-            }
-            Ok((id, Entry::Closed)) => self.opener = Opener::closed(self.opener, id),
-            // It holds no mark of ours, so none is lost; that someone writes there needs a person.
-            Err(error @ FormatError::Foreign) => {
-                error!(log = %self.request.log, offset = %record.offset(), %error, "passed over");
-            }
-            Err(error) => {
-                let (log, offset) = (&self.request.log, record.offset());
-                return Err(MarkStoreError::Read(format!("{log} at offset {offset}: {error}")));
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(self) -> Result<Option<Opener>, MarkStoreError> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        self.restoring.finish(self.request.until, self.opener)?;
-        self.left.set(0.0);
-        let took = self.began.elapsed();
-        gauge!(events::RESTORE_SECONDS, "topic" => self.request.log.topic.to_string(),
-            "partition" => self.request.log.partition.to_string())
-        .set(took.as_secs_f64());
-        if self.marks > 0 {
-            info!(partition = %self.request.partition, marks = self.marks, ?took, "restored marks from the changelog");
-        }
-        Ok(self.opener)
-    }
 }

@@ -18,10 +18,11 @@ use tidegate_kafka::{Fatal, KafkaSettings, Publisher, SystemClock};
 use tidegate_pipeline::changelog::{Changelog, ChangelogPorts, ChangelogSettings, OpenerId};
 use tidegate_pipeline::events::ClassMetrics;
 use tidegate_pipeline::jobs::{
-    Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports, Solitude,
+    Class, Conflicts, CutOff, FirstPartitions, Guard, JobSettings, JobStage, Ordering, ParkedShare, Ports,
+    Solitude,
 };
 use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
-use tidegate_service::group::{self, Member};
+use tidegate_service::group::{self, Member, WarmUp};
 use tidegate_service::{Process, ServiceError, wiring};
 use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
 use tokio::sync::mpsc;
@@ -211,10 +212,14 @@ fn changelog(
     Ok((ports, settings))
 }
 
+/// What `/readyz` says until a worker that just started can work on its partitions.
+const RESTORING: &str = "the marks of its first partitions are being restored from their changelog; tidegate_restore_records_left says how far they are";
+
 async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts) -> Result<(), ServiceError> {
     let config = &process.config;
     let names = wiring::names(config);
     let shards = config.consume.shards.get();
+    let first = FirstPartitions::default();
     let shard = wiring::shard(config, tier.window_records.get(), wiring::bytes(tier.window_bytes));
     let settings = JobSettings {
         names: names.clone(),
@@ -225,6 +230,7 @@ async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts)
         marks_together: marks_together(wiring::bytes(config.topics.max_message_bytes)),
         solitude: parts.solitude.clone(),
         cut_off: parts.cut_off.clone(),
+        first: first.clone(),
     };
     let member = Member {
         name: format!("worker {name}"),
@@ -237,6 +243,7 @@ async fn run_tier(process: &Process, name: &TierName, tier: &Tier, parts: Parts)
         shards,
         settings: shard,
         shutdown_deadline: config.consume.shutdown_deadline,
+        warm_up: Some(WarmUp { reason: RESTORING, over: Box::pin(async move { first.restored().await }) }),
     };
     let name = name.to_string();
     let make =

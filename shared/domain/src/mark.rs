@@ -43,24 +43,39 @@ pub struct Step {
 }
 
 /// What the `n` of a step in phase [`Phase::Started`] counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
     /// How often it ran in place before.
     pub tried: u32,
+    /// How often it was to run alone and did not: what was said of that turn is taken back.
+    pub given_back: u32,
     /// Of how many deaths of a process it is a suspect should this one die now: 1, it ran among others; 2, it ran alone the second
     /// time. 0: the run that this step speaks of ended.
     pub crashes: u32,
 }
 
+/// The bits of [`Starts::crashes`], the lowest ones.
+const CRASHES_BITS: u32 = 2;
+/// The bits of [`Starts::given_back`], above those. The rest counts the tries, up to the largest number that is stored.
+const GIVEN_BACK_BITS: u32 = 13;
+const MOST_TRIED: u32 = i32::MAX.unsigned_abs() >> (CRASHES_BITS + GIVEN_BACK_BITS);
+const MOST_GIVEN_BACK: u32 = (1 << GIVEN_BACK_BITS) - 1;
+const MOST_CRASHES: u32 = (1 << CRASHES_BITS) - 1;
+
 impl Starts {
     /// What `n` says.
     pub fn of(n: u32) -> Self {
-        Self { tried: n >> 2, crashes: n & 3 }
+        Self {
+            tried: n >> (CRASHES_BITS + GIVEN_BACK_BITS),
+            given_back: (n >> CRASHES_BITS) & MOST_GIVEN_BACK,
+            crashes: n & MOST_CRASHES,
+        }
     }
 
-    /// The `n` that says so. It grows from run to run.
+    /// The `n` that says so. It grows from run to run, and from turn to turn; what can't be counted any further stays the most.
     pub fn number(self) -> u32 {
-        (self.tried << 2) | self.crashes.min(3)
+        let turns = (self.tried.min(MOST_TRIED) << GIVEN_BACK_BITS) | self.given_back.min(MOST_GIVEN_BACK);
+        (turns << CRASHES_BITS) | self.crashes.min(MOST_CRASHES)
     }
 }
 

@@ -4,13 +4,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_domain::{CommitPosition, Outcome};
+use tidegate_domain::mark::{Phase, Step};
+use tidegate_domain::{CommitPosition, Hop, JobHash, Mark, Outcome, PayloadHash, Round, UnixMillis};
 use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::changelog::OpenerId;
 use tidegate_pipeline::changelog::format::{self, Entry};
 use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::{IDLE_CHECK, TIER, until};
 use tidegate_pipeline::fakes::{Disk, Event, Fate, Node, Port, Reply, World};
 use tidegate_pipeline::jobs::Job;
+use tidegate_pipeline::ports::MarkEntry;
+use tidegate_pipeline::record::OutboundRecord;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MILLI: Duration = Duration::from_millis(1);
@@ -42,6 +46,30 @@ fn emit(world: &World, keys: std::ops::Range<usize>) {
     for n in keys {
         world.emit_job(&Event::new("c", &format!("k{n}"), "x"));
     }
+}
+
+/// Another process appends these marks to the changelog.
+fn append(world: &World, entries: &[MarkEntry]) {
+    let (log, mut value) = (log(world), Vec::new());
+    format::write_marks(OpenerId([9; 16]), entries, &mut value);
+    let (partition, value) = (Some(log.partition), Some(&value[..]));
+    let record = OutboundRecord { topic: &log.topic, partition, key: None, value, headers: &[] };
+    world.log.append(&record).unwrap();
+}
+
+/// That the job of this key was done.
+fn done(key: usize) -> MarkEntry {
+    let event = format!("k{key}");
+    let step = Step {
+        round: Round(0),
+        hop: Hop(0),
+        phase: Phase::Tried,
+        n: 1,
+        job: JobHash(7),
+        payload: PayloadHash(7),
+        written_at: UnixMillis(0),
+    };
+    MarkEntry { key: Event::new("c", &event, "x").idempotency_key(), mark: Mark::done(step) }
 }
 
 fn committed(world: &World) -> i64 {
@@ -76,6 +104,72 @@ async fn a_new_owner_with_an_empty_disk_knows_all_that_was_done() {
     first.revoke(&[jobs(&world)], SECOND).await;
     let _second = worker(&world, &world.disk(), |_, _| DONE);
     nothing_runs_again(&world, 0..1000).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_changelog_that_lost_its_end_and_went_on_past_it_is_made_anew() {
+    let world = World::new(1, 1);
+    let (a, b) = (world.disk(), world.disk());
+    let mut first = worker(&world, &a, |_, _| DONE);
+    for number in 0..5 {
+        emit(&world, number..number + 1);
+        assert!(until(5 * SECOND, || committed(&world) == number as i64 + 1).await);
+    }
+    first.revoke(&[jobs(&world)], SECOND).await;
+    // The replica that leads now had not come to the last marks and the end of that owner.
+    world.lose_end_of_changelog(0, 4);
+    let mut second = worker(&world, &b, |_, _| DONE);
+    for number in 10..15 {
+        let before = committed(&world);
+        emit(&world, number..number + 1);
+        assert!(until(5 * SECOND, || committed(&world) == before + 1).await);
+    }
+    second.revoke(&[jobs(&world)], SECOND).await;
+    // By its position, the copy of the first owner goes on in the middle of what the second one wrote.
+    let _third = worker(&world, &a, |_, _| DONE);
+    nothing_runs_again(&world, 10..15).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_changelog_lost_its_end_and_went_on_past_it_reads_it_anew() {
+    let world = World::new(1, 1);
+    let _owner = worker(&world, &world.disk(), |_, _| DONE);
+    emit(&world, 0..5);
+    assert!(until(5 * SECOND, || committed(&world) == 5).await);
+    world.lose_end_of_changelog(0, 1);
+    // A deposed owner tells of a job that this one is to know, and more than it lost.
+    append(&world, &[done(7)]);
+    append(&world, &[]);
+    append(&world, &[]);
+    tokio::time::sleep(2 * IDLE_CHECK).await;
+    nothing_runs_again(&world, 7..8).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_copy_of_a_changelog_that_lost_its_end_is_made_anew_too() {
+    let world = World::new(1, 1);
+    let owner = worker(&world, &world.disk(), |_, _| DONE);
+    emit(&world, 0..5);
+    assert!(until(5 * SECOND, || committed(&world) == 5).await);
+    world.lose_end_of_changelog(0, 1);
+    owner.parts.table.as_ref().unwrap().0.set_aside(&jobs(&world));
+    emit(&world, 5..10);
+    assert!(until(20 * SECOND, || committed(&world) == 10).await, "{:?}", owner.told().troubles);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_is_warm_when_its_first_partitions_are_restored_and_stays_so() {
+    let world = World::new(1, 2);
+    let mut node =
+        world.worker_with_changelog(&world.disk(), vec![world.class("c")], 10, Arc::new(|_: &Job, _| DONE));
+    node.faults().always(Port::Fetch(world.names.marks(TIER).to_string()), Fate::Succeeds(60 * SECOND));
+    node.assign(&jobs(&world));
+    let first = node.parts.first.clone();
+    let restored = tokio::time::timeout(50 * SECOND, first.restored()).await;
+    assert!(restored.is_err(), "its marks are being read");
+    assert!(tokio::time::timeout(20 * SECOND, first.restored()).await.is_ok());
+    node.assign(&world.jobs_partition(1));
+    assert!(tokio::time::timeout(SECOND, first.restored()).await.is_ok(), "a later one changes nothing");
 }
 
 #[tokio::test(start_paused = true)]

@@ -189,6 +189,99 @@ async fn a_suspect_whose_partition_cannot_go_on_holds_up_no_other_partition() {
     assert!(until(300 * SECOND, || committed(&world) == 2).await, "{:?}", third.told().troubles);
 }
 
+/// What holds a suspect's partition up just when the suspect has the process to itself.
+async fn holds_up_no_other(
+    world: &World,
+    third: &mut Node,
+    hold_up: impl FnOnce(&Node),
+    heal: impl FnOnce(&Node),
+) {
+    third.assign(&world.jobs_partition(1));
+    tokio::time::sleep(500 * MILLI).await;
+    hold_up(third);
+    // The first suspect ends, and the second one's turn comes.
+    tokio::time::sleep(4 * SECOND).await;
+    let before = world.runs.count();
+    emit(world, keys_of(1).next().unwrap());
+    let told = |node: &Node| format!("{:?}", node.told().troubles);
+    assert!(until(10 * SECOND, || world.runs.count() > before).await, "{}", told(third));
+    heal(third);
+    let theirs = || world.group(&world.names.worker_group(TIER)).position(&world.jobs_partition(1)).0;
+    let end = world.log.end(&jobs(world)).0;
+    assert!(until(120 * SECOND, || committed(world) == end && theirs() == 1).await, "{}", told(third));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_whose_mark_is_not_answered_holds_up_no_other_partition() {
+    let world = World::new(1, 2);
+    let ours: Vec<&str> = keys_of(0).take(2).collect();
+    let mut third = two_deaths(&world, &ours).await;
+    let never = |node: &Node| node.faults().always(writes(&world), Fate::Fails(60 * SECOND));
+    holds_up_no_other(&world, &mut third, never, |node| node.faults().heal(&writes(&world))).await;
+    assert!(world.dead().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_whose_mark_is_refused_holds_up_no_other_partition() {
+    let world = World::new(1, 2);
+    let ours: Vec<&str> = keys_of(0).take(2).collect();
+    let mut third = two_deaths(&world, &ours).await;
+    let refused = |node: &Node| node.faults().always(writes(&world), Fate::Refused);
+    holds_up_no_other(&world, &mut third, refused, |node| node.faults().heal(&writes(&world))).await;
+    assert!(world.dead().is_empty());
+}
+
+/// A third worker whose first suspect fails for good while the dead-letter topic can't be written, and whose second one is marked as
+/// alone before that is known.
+async fn suspect_marked_while_its_partition_stops(world: &World) -> Node {
+    let ours: Vec<&str> = keys_of(0).take(2).collect();
+    ours.iter().for_each(|key| emit(world, key));
+    for _death in 0..2 {
+        let healthy = worker(world, |_, _| Reply::Hang);
+        tokio::time::sleep(5 * SECOND).await;
+        healthy.kill(OnTheirWay::Lost).await;
+    }
+    let (first, before) = (ours[0].to_owned(), world.runs.count());
+    let third = worker(world, move |job, _| match job.record().key() {
+        Some(key) if key == first.as_bytes() => {
+            Reply::After(SECOND, Outcome::Failed(tidegate_domain::Failure::permanent("p", "p")))
+        }
+        _ => Reply::After(SECOND, Outcome::Done),
+    });
+    assert!(until(5 * SECOND, || world.runs.count() > before).await);
+    third.faults().always(Port::Publish(world.names.dlq().to_string()), Fate::Fails(500 * MILLI));
+    third.faults().always(writes(world), Fate::Succeeds(SECOND));
+    third
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_whose_partition_stops_once_it_is_marked_holds_up_no_other_partition() {
+    let world = World::new(1, 2);
+    let mut third = suspect_marked_while_its_partition_stops(&world).await;
+    let heal = |node: &Node| node.faults().heal(&Port::Publish(world.names.dlq().to_string()));
+    holds_up_no_other(&world, &mut third, |_| {}, heal).await;
+    assert_eq!(world.dead().len(), 1, "what failed for good, and nothing that is blamed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_gave_its_turn_back_is_not_blamed_for_a_death_of_that_time() {
+    let world = World::new(1, 2);
+    let third = suspect_marked_while_its_partition_stops(&world).await;
+    tokio::time::sleep(5 * SECOND).await;
+    third.kill(OnTheirWay::Lost).await;
+    let before = world.runs.count();
+    let _fourth = worker(&world, |_, _| DONE);
+    assert!(until(60 * SECOND, || committed(&world) == 2).await);
+    let alone = entries(&world).iter().filter(|entry| matches!(entry, Entry::Marks(marks) if marks.iter().any(|marked| {
+        marked.mark.step.is_some_and(|step| step.phase == Phase::Started && Starts::of(step.n).crashes == 2)
+    }))).count();
+    assert!(alone >= 3, "the second one was marked as alone twice, and the first one once: {alone}");
+    // The first one was alone in its third process, so far as its marks say.
+    assert!(world.runs.count() > before, "the second one runs");
+    let dead: Vec<_> = world.dead().iter().map(|record| record.key().unwrap().to_vec()).collect();
+    assert!(!dead.contains(&keys_of(0).nth(1).unwrap().as_bytes().to_vec()), "{dead:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_a_lost_partition_must_be_told_is_said_again_without_waiting_for_a_tick() {
     let mut world = World::new(1, 2);

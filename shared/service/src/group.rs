@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,22 @@ pub struct Member {
     pub settings: ShardSettings,
     /// How long leaving may take.
     pub shutdown_deadline: Duration,
+    /// What it waits for before it counts as ready, once it has joined.
+    pub warm_up: Option<WarmUp>,
+}
+
+/// What a member has to get ready before it can work on its first partitions.
+pub struct WarmUp {
+    /// What `/readyz` says meanwhile.
+    pub reason: &'static str,
+    /// Ends when it is over. It is asked for from the time of joining on.
+    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl std::fmt::Debug for WarmUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WarmUp").field("reason", &self.reason).finish_non_exhaustive()
+    }
 }
 
 /// How long a shard's loop may stand before the process counts as dead.
@@ -44,7 +61,7 @@ pub async fn run<S: Stage>(
     make: impl Fn(&Wake) -> S + Send + Sync + 'static,
     (health, shutdown, fatal): (&Health, &Shutdown, &Fatal),
 ) -> Result<(), ServiceError> {
-    let Member { name, subscription, shards, settings, shutdown_deadline } = member;
+    let Member { name, subscription, shards, settings, shutdown_deadline, warm_up } = member;
     let ports: Vec<ShardPort> = (0..shards).map(|_| port()).collect();
     health.not_ready(&name, "it has not joined its group yet; a member that was killed holds its place for consume.session_timeout");
     health.ready(STARTING);
@@ -62,10 +79,8 @@ pub async fn run<S: Stage>(
         };
         spawn_shard(port, settings, group.committer(), observer, make.clone())?;
     }
-    let mut joined = group.joined();
     tokio::select! {
-        // The sender lives as long as the group.
-        _ = joined.wait_for(|&joined| joined) => health.ready(&name),
+        () = become_ready(&name, group.joined(), warm_up, health) => {}
         () = shutdown.requested() => {}
         _ = fatal.reported() => {}
     }
@@ -83,6 +98,24 @@ pub async fn run<S: Stage>(
             Ok(())
         }
     }
+}
+
+/// Ready when the member has joined and is warm.
+async fn become_ready(
+    name: &str,
+    mut joined: tokio::sync::watch::Receiver<bool>,
+    warm_up: Option<WarmUp>,
+    health: &Health,
+) {
+    if joined.wait_for(|&joined| joined).await.is_err() {
+        // The group is gone before it was joined: its reason is told as fatal.
+        return;
+    }
+    if let Some(WarmUp { reason, over }) = warm_up {
+        health.not_ready(name, reason);
+        over.await;
+    }
+    health.ready(name);
 }
 
 /// Not ready while no broker serves the group's member; ends with the group.

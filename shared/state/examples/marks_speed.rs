@@ -130,7 +130,8 @@ fn main() {
             let watch = Watch::start();
             for entries in entries.chunks(size) {
                 let position = CommitPosition(1);
-                let stretch = Stretch { entries, append_time: UnixMillis(NOW), position, opener: None };
+                let stretch =
+                    Stretch { entries, append_time: UnixMillis(NOW), position, opener: None, last: None };
                 marks.apply(&at, &stretch).unwrap();
             }
             watch.report(&format!("apply in stretches of {size}"), entries.len());
@@ -184,6 +185,6 @@ fn restore(marks: &Marks, at: &TopicPartition, present: &[IdempotencyKey], count
         restoring.push(record, UnixMillis(NOW)).unwrap();
     }
     watch.report("restore, pushed in records of 500", entries.len());
-    let stored = restoring.finish(CommitPosition(1), None).unwrap();
+    let stored = restoring.finish(CommitPosition(1), None, None).unwrap();
     watch.report(&format!("restore, finished: {stored} marks"), entries.len());
 }

@@ -10,11 +10,11 @@ use rocksdb::{
     DBWithThreadMode, IngestExternalFileOptions, MultiThreaded, ReadOptions, WriteBatch, WriteOptions,
 };
 use tidegate_domain::{CommitPosition, IdempotencyKey, UnixMillis};
-use tidegate_pipeline::changelog::{LocalCopy, Opener};
+use tidegate_pipeline::changelog::{LastRecord, LocalCopy, Opener};
 use tidegate_pipeline::ports::MarkEntry;
 use tracing::warn;
 
-use crate::entry::{self, NEWEST_KEY, OPENER_KEY, POSITION_KEY, Row, Stored};
+use crate::entry::{self, LAST_KEY, NEWEST_KEY, OPENER_KEY, POSITION_KEY, Row, Stored};
 use crate::error::Fault;
 use crate::expiry::BrokerTime;
 use crate::options::{self, Tuning};
@@ -47,6 +47,8 @@ pub(crate) struct Progress {
     pub(crate) position: CommitPosition,
     /// Who opened the partition last, as of the position.
     pub(crate) opener: Option<Opener>,
+    /// The last record below the position.
+    pub(crate) last: Option<LastRecord>,
 }
 
 impl Progress {
@@ -54,6 +56,7 @@ impl Progress {
         writes.put_cf(family, NEWEST_KEY, entry::encode_time(self.now));
         writes.put_cf(family, POSITION_KEY, entry::encode_position(self.position));
         writes.put_cf(family, OPENER_KEY, entry::encode_opener(self.opener));
+        writes.put_cf(family, LAST_KEY, entry::encode_last(self.last));
     }
 }
 
@@ -199,7 +202,8 @@ impl Database {
             return Ok(LocalCopy::default());
         };
         let opener = self.reserved(family, OPENER_KEY, entry::decode_opener)?.flatten();
-        Ok(LocalCopy { position: Some(position), opener })
+        let last = self.reserved(family, LAST_KEY, entry::decode_last)?.flatten();
+        Ok(LocalCopy { position: Some(position), opener, last })
     }
 
     fn reserved<T>(

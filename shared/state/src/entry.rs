@@ -1,9 +1,9 @@
-//! What is stored: the mark and the time of its append under the key, and three reserved keys beside them.
+//! What is stored: the mark and the time of its append under the key, and four reserved keys beside them.
 
 use rocksdb::MergeOperands;
 use tidegate_domain::mark::MarkFormatError;
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
-use tidegate_pipeline::changelog::{Opener, OpenerId};
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Offset, UnixMillis};
+use tidegate_pipeline::changelog::{LastRecord, Opener, OpenerId};
 
 /// Up to where the changelog is applied. Reserved keys are told from marks by their length.
 pub(crate) const POSITION_KEY: &[u8] = b"~position";
@@ -12,6 +12,9 @@ pub(crate) const NEWEST_KEY: &[u8] = b"~newest";
 
 /// Who opened the partition last, as of the position.
 pub(crate) const OPENER_KEY: &[u8] = b"~opener";
+
+/// The last record below the position. A copy of an earlier version has none.
+pub(crate) const LAST_KEY: &[u8] = b"~last";
 
 const OPENER_VERSION: u8 = 1;
 const OPENER_LEN: usize = 25;
@@ -109,6 +112,22 @@ pub(crate) fn decode_opener(bytes: &[u8]) -> Option<Option<Opener>> {
         closed: closed == 1,
         suspects: u32::from_be_bytes(rest.try_into().ok()?),
     }))
+}
+
+/// Offset and fingerprint; nothing where the record is not known.
+pub(crate) fn encode_last(last: Option<LastRecord>) -> Vec<u8> {
+    let both = |LastRecord { offset, fingerprint }| [offset.0.to_be_bytes(), fingerprint.to_be_bytes()];
+    last.map(both).into_iter().flatten().flatten().collect()
+}
+
+#[expect(clippy::option_option, reason = "unknown is not the same as unreadable")]
+pub(crate) fn decode_last(bytes: &[u8]) -> Option<Option<LastRecord>> {
+    if bytes.is_empty() {
+        return Some(None);
+    }
+    let (offset, rest) = bytes.split_first_chunk()?;
+    let fingerprint = u64::from_be_bytes(rest.try_into().ok()?);
+    Some(Some(LastRecord { offset: Offset(i64::from_be_bytes(*offset)), fingerprint }))
 }
 
 /// The key of a mark; `None` where `key` is a reserved one.

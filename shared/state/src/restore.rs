@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use tidegate_domain::{CommitPosition, UnixMillis};
-use tidegate_pipeline::changelog::Opener;
+use tidegate_pipeline::changelog::{LastRecord, Opener};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 
 use crate::entry::{Row, Stored};
@@ -58,13 +58,18 @@ impl Restoring {
         Ok(())
     }
 
-    /// Takes the copy for complete up to `position`, and gives the number of marks that were stored: expired ones are not, and
+    /// Takes the copy for complete up to `position`, where `opener` had opened the partition last and `last` is the last record, and gives the number of marks that were stored: expired ones are not, and
     /// several of one key may count as one.
     ///
     /// # Errors
     /// [`MarkStoreError::NotOpen`]: the partition was closed, opened anew or restored by another meanwhile.
     /// [`MarkStoreError::Write`]: the disk is full, or fails. What is found then is as if this was dropped.
-    pub fn finish(mut self, position: CommitPosition, opener: Option<Opener>) -> Result<u64, MarkStoreError> {
+    pub fn finish(
+        mut self,
+        position: CommitPosition,
+        opener: Option<Opener>,
+        last: Option<LastRecord>,
+    ) -> Result<u64, MarkStoreError> {
         if self.writer.is_none() && self.run.len < FEW {
             self.write_few()?;
         } else if self.run.len > 0 {
@@ -73,7 +78,7 @@ impl Restoring {
         if let Some(writer) = self.writer.take() {
             self.count += writer.finish()?;
         }
-        self.refill.conclude(position, opener)?;
+        self.refill.conclude(position, opener, last)?;
         Ok(self.count)
     }
 

@@ -241,7 +241,7 @@ impl Store {
     /// Joins a stretch of the changelog into what is stored, all or nothing.
     pub(crate) fn apply(&self, at: &TopicPartition, stretch: &Stretch<'_>) -> Result<(), MarkStoreError> {
         let partition = self.whole_partition(at)?;
-        let &Stretch { entries, append_time, position, opener } = stretch;
+        let &Stretch { entries, append_time, position, opener, last } = stretch;
         let now = partition.time.advance(entry::storable(append_time), Instant::now());
         {
             // Before the write, so that no look-up is denied what is written already. Should the write fail, a key too many
@@ -251,7 +251,7 @@ impl Store {
                 filter.insert(&entry.key, now);
             }
         }
-        let batch = Batch { entries, progress: Progress { now, position, opener } };
+        let batch = Batch { entries, progress: Progress { now, position, opener, last } };
         self.with_partition(at, &partition, Access::Write, |database| {
             database.apply(&partition.family, &batch)
         })?;

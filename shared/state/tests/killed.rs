@@ -68,7 +68,7 @@ fn a_child_restores_until_it_is_killed() {
             let entries: Vec<_> = (record * RESTORED..(record + 1) * RESTORED).map(entry).collect();
             restoring.push(&entries, UnixMillis(NOW)).unwrap();
         }
-        restoring.finish(CommitPosition(12 * round as i64), None).unwrap();
+        restoring.finish(CommitPosition(12 * round as i64), None, None).unwrap();
         writeln!(std::io::stdout().lock(), "restored {round}").unwrap();
     }
 }

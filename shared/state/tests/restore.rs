@@ -40,7 +40,7 @@ fn restore(
     for entries in entries.chunks(1_000) {
         restoring.push(entries, UnixMillis(NOW)).unwrap();
     }
-    restoring.finish(CommitPosition(to.0), to.1).unwrap()
+    restoring.finish(CommitPosition(to.0), to.1, None).unwrap()
 }
 
 fn holds(marks: &Marks, at: &TopicPartition, keys: std::ops::Range<u64>) -> bool {
@@ -104,7 +104,7 @@ fn what_is_restored_is_joined_with_what_is_there_in_any_order() {
             let mut restoring = marks.restore(&at, false).unwrap();
             // All at once is more than fits in memory.
             restoring.push(part, UnixMillis(NOW)).unwrap();
-            let stored = restoring.finish(CommitPosition(n as i64), None).unwrap();
+            let stored = restoring.finish(CommitPosition(n as i64), None, None).unwrap();
             assert!(stored <= 80_000, "equal keys are joined: {stored}");
         }
     }
@@ -180,16 +180,16 @@ fn a_restore_of_an_earlier_opening_or_before_another_restore_changes_nothing() {
     };
     let late = begin();
     marks.close(&at);
-    not_open(late.finish(CommitPosition(100), None));
+    not_open(late.finish(CommitPosition(100), None, None));
     open_partition(&marks, &at);
     let late = begin();
     marks.close(&at);
     open_partition(&marks, &at);
-    not_open(late.finish(CommitPosition(100), None));
+    not_open(late.finish(CommitPosition(100), None, None));
     let late = begin();
     let now = begin();
-    not_open(late.finish(CommitPosition(100), None));
-    assert_eq!(now.finish(CommitPosition(50), None).unwrap(), 1);
+    not_open(late.finish(CommitPosition(100), None, None));
+    assert_eq!(now.finish(CommitPosition(50), None, None).unwrap(), 1);
     assert_eq!(open_partition(&marks, &at), copy(50, None));
 }
 
@@ -226,7 +226,7 @@ fn a_restore_that_a_set_aside_overtakes_changes_nothing() {
         restoring.push(&entries, UnixMillis(NOW)).unwrap();
         set_aside_while(&marks, &path);
         eventually("it opens", || try_open(&marks, &partition(1)).is_ok());
-        let finished = restoring.finish(CommitPosition(9), None);
+        let finished = restoring.finish(CommitPosition(9), None, None);
         assert!(finished.is_err(), "{finished:?}");
         assert_eq!(open_partition(&marks, &partition(1)), LocalCopy::default());
         assert_eq!(set_aside(&path).len(), 1, "the new one is not blamed");
@@ -251,7 +251,7 @@ fn what_is_expired_by_the_end_of_the_changelog_is_not_restored() {
             let time = if hour == 12 { NOW + 10_000 * HOUR } else { NOW + hour * HOUR };
             restoring.push(&keys.map(quick_entry).collect::<Vec<_>>(), UnixMillis(time)).unwrap();
         }
-        counts.push(restoring.finish(CommitPosition(hours), None).unwrap());
+        counts.push(restoring.finish(CommitPosition(hours), None, None).unwrap());
         assert!(holds(&marks, &at, (hours as u64 - 24) * 100..hours as u64 * 100));
     }
     assert!(counts.iter().all(|&count| (2_400..=2_500).contains(&count)), "{counts:?}");

@@ -17,6 +17,7 @@ fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
     let dir = jobs.pipeline.state_dir("worker").join("default");
     fate(&dir);
     jobs.start_one("worker");
+    assert_eq!(restored(&mut jobs, "worker"), done.len() as u64, "it is ready when its marks are there");
     knows_it_all(&mut jobs, &tally, &done);
     run_once(&jobs, &tally, &tasks("after", 10));
     crate::none_is_dead(&jobs);

@@ -347,3 +347,22 @@ fn an_unknown_format_phase_or_number_is_refused() {
     let longest = [&[0x02, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8], [0x80; 9].as_slice(), &[0x01]].concat();
     assert_eq!(Mark::decode(&longest).unwrap().step.unwrap().written_at, UnixMillis(i64::MIN));
 }
+
+#[test]
+fn what_a_started_step_counts_is_read_back_and_grows_from_turn_to_turn_and_from_run_to_run() {
+    let starts = |tried, given_back, crashes| Starts { tried, given_back, crashes };
+    let in_order = [
+        starts(0, 0, 0),
+        starts(0, 0, 1),
+        starts(0, 0, 2),
+        starts(0, 1, 1),
+        starts(0, 1, 2),
+        starts(0, 8191, 3),
+        starts(1, 0, 0),
+        starts(1, 0, 1),
+        starts(65_535, 8191, 3),
+    ];
+    assert!(in_order.map(Starts::number).is_sorted_by(|one, next| one < next));
+    assert_eq!(in_order.map(|starts| Starts::of(starts.number())), in_order);
+    assert_eq!(starts(70_000, 9000, 5).number(), i32::MAX.unsigned_abs(), "the most that is stored");
+}

@@ -40,14 +40,22 @@ pub(super) enum Stage {
     Broken,
 }
 
+/// An own append.
+#[derive(Debug)]
+pub(super) struct Sent {
+    /// The prefix that was applied when it was handed over: anything below was another's.
+    pub(super) floor: CommitPosition,
+    /// Of the record.
+    pub(super) fingerprint: u64,
+    pub(super) entries: Vec<MarkEntry>,
+    pub(super) asker: Asker,
+}
+
 /// An own append that is acknowledged and not applied yet.
 #[derive(Debug)]
 pub(super) struct Acked {
     pub(super) at: Acknowledged,
-    /// The prefix that was applied when it was handed over: anything below was another's.
-    pub(super) floor: CommitPosition,
-    pub(super) entries: Vec<MarkEntry>,
-    pub(super) asker: Asker,
+    pub(super) sent: Sent,
 }
 
 /// What is to be done with the first of the acknowledged appends.
@@ -145,7 +153,7 @@ impl Ledger {
         if self.stage != Stage::Open || self.reading {
             return None;
         }
-        let Acked { at, floor, .. } = self.acked.front()?;
+        let Acked { at, sent: Sent { floor, .. } } = self.acked.front()?;
         let (offset, applied) = (at.offset.0, self.applied().0);
         Some(if offset == applied {
             Next::Apply
@@ -180,8 +188,8 @@ impl Ledger {
 
     /// What is acknowledged can't be applied now: whoever waits for it is told, and appends it again.
     pub(super) fn answer_all(&mut self, error: &MarkStoreError) {
-        for Acked { asker, .. } in self.acked.drain(..) {
-            asker.answer(Err(error.clone()));
+        for Acked { sent, .. } in self.acked.drain(..) {
+            sent.asker.answer(Err(error.clone()));
         }
     }
 }

@@ -8,6 +8,8 @@
 //! Invariants:
 //! - The local copy's position is the end of the prefix of the changelog that is applied to it, whole.
 //! - Nothing is answered before everything below it in the changelog is applied.
+//! - Before a copy is read on, its last record is compared with the one that the changelog holds in that place: another one, and the
+//!   copy is made anew.
 //! - An entry of a deposed owner is joined like any other; it settles nothing here.
 //!
 //! Reading order: [`opener`] (who has a partition open), [`mod@format`] (the records), [`ports`], `ledger` (one partition), `task` (all).
@@ -19,5 +21,7 @@ pub mod ports;
 mod task;
 
 pub use opener::{Opener, OpenerId};
-pub use ports::{CatchUp, CaughtUp, ChangelogReader, LocalCopy, LocalReady, LogEnd, MarkTable, Stretch};
+pub use ports::{
+    CatchUp, CaughtUp, ChangelogReader, LastRecord, LocalCopy, LocalReady, LogEnd, MarkTable, Stretch,
+};
 pub use task::{Changelog, ChangelogPorts, ChangelogSettings};

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, UnixMillis};
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Offset, UnixMillis};
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::opener::Opener;
 use crate::inbox::Inbox;
@@ -16,6 +17,30 @@ pub struct LocalCopy {
     pub position: Option<CommitPosition>,
     /// Who opened the partition last, as of that position.
     pub opener: Option<Opener>,
+    /// The last record below that position; `None`: that is not known.
+    pub last: Option<LastRecord>,
+}
+
+/// The last record of a changelog that a copy holds. A changelog that has another one in its place, or none, is not the one that was
+/// copied: it lost its end, and went on from there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LastRecord {
+    /// Its offset.
+    pub offset: Offset,
+    /// A hash of its value, which names its writer, its keys and their times.
+    pub fingerprint: u64,
+}
+
+impl LastRecord {
+    /// The record with this value at this offset.
+    pub fn of(offset: Offset, value: &[u8]) -> Self {
+        Self { offset, fingerprint: fingerprint(value) }
+    }
+}
+
+/// What is compared of a record's value.
+pub(super) fn fingerprint(value: &[u8]) -> u64 {
+    xxh3_64(value)
 }
 
 /// The outcome of opening a local copy.
@@ -32,6 +57,8 @@ pub struct Stretch<'a> {
     pub position: CommitPosition,
     /// Who opened the partition last, as of that position.
     pub opener: Option<Opener>,
+    /// The last record below that position.
+    pub last: Option<LastRecord>,
 }
 
 /// The local copy of marks: it answers look-ups, and is never the truth. What it loses is read from the changelog again.
@@ -63,14 +90,15 @@ pub struct CatchUp {
     /// Its changelog.
     pub log: TopicPartition,
     /// How far the copy goes, and who opened the partition last as of then. Without a position, or with one that the changelog does
-    /// not reach back to or has not reached yet, the copy is emptied and everything is read.
+    /// not reach back to or has not reached yet, or where the changelog holds another last record than the copy, the copy is emptied
+    /// and everything is read.
     pub copy: LocalCopy,
     /// Where to stop: everything below it is read.
     pub until: CommitPosition,
 }
 
-/// The outcome of a catch-up: who opened the partition last, as of its end. The copy has that position then.
-pub type CaughtUp = (Ticket, Result<Option<Opener>, MarkStoreError>);
+/// The outcome of a catch-up: what the copy is then. It has the position up to which it was to be read.
+pub type CaughtUp = (Ticket, Result<LocalCopy, MarkStoreError>);
 
 /// The end of a changelog partition, where the next append lands.
 pub type LogEnd = (Ticket, Result<CommitPosition, MarkStoreError>);

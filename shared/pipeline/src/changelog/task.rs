@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Topic};
 use tokio::time::Instant;
 
-use super::ledger::{Asker, Ledger};
+use super::ledger::{Asker, Ledger, Sent};
 use super::opener::OpenerId;
 use super::ports::{CaughtUp, ChangelogReader, LocalReady, LogEnd, MarkTable};
 use crate::inbox::{Inbox, Wake};
@@ -148,9 +148,9 @@ struct Asked {
 enum What {
     Copy,
     Opened,
-    Marks(CommitPosition, Vec<MarkEntry>, Asker),
+    Marks(Sent),
     Closed(Option<Asker>),
-    CatchUp(CommitPosition),
+    CatchUp,
     /// The end of a log that was applied to here when it was asked for.
     End(CommitPosition),
 }
@@ -271,11 +271,9 @@ impl Task {
                     }
                 }
             },
-            What::Marks(floor, entries, asker) => {
-                self.marks_delivered((&partition, life), answer.map(|at| (at, floor, entries)), asker)
-            }
+            What::Marks(sent) => self.marks_delivered((&partition, life), answer, sent),
             What::Closed(asker) => self.closed(partition, answer.map(|_| Readiness::default()), asker),
-            What::Copy | What::CatchUp(_) | What::End(_) => {}
+            What::Copy | What::CatchUp | What::End(_) => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use super::node::Life;
 use super::parcels::Parcels;
 use crate::changelog::format::{self, Entry};
 use crate::changelog::{
-    CatchUp, CaughtUp, ChangelogReader, LocalCopy, LocalReady, LogEnd, MarkTable, Opener, Stretch,
+    CatchUp, CaughtUp, ChangelogReader, LastRecord, LocalCopy, LocalReady, LogEnd, MarkTable, Opener, Stretch,
 };
 use crate::inbox::Inbox;
 use crate::ports::{MarkEntry, MarkStoreError, Ticket};
@@ -27,12 +27,11 @@ struct Copy {
 }
 
 impl Copy {
-    fn join(&mut self, entries: &[MarkEntry], position: CommitPosition, opener: Option<Opener>) {
+    fn join(&mut self, entries: &[MarkEntry]) {
         for entry in entries {
             let known = self.marks.entry(entry.key).or_default();
             *known = known.join(entry.mark);
         }
-        self.local = LocalCopy { position: Some(position), opener };
     }
 }
 
@@ -170,7 +169,9 @@ impl MarkTable for FakeTable {
         }
         let mut state = self.disk.0.lock();
         let copy = state.copies.entry(partition.clone()).or_default();
-        copy.join(stretch.entries, stretch.position, stretch.opener);
+        let &Stretch { entries, position, opener, last, .. } = stretch;
+        copy.join(entries);
+        copy.local = LocalCopy { position: Some(position), opener, last };
         if state.dice.chance(10) {
             state.flushed = state.copies.clone();
         }
@@ -208,6 +209,8 @@ impl ChangelogReader for FakeReader {
                 Err(MarkStoreError::NotOpen(request.partition.clone()))
             } else if table.life.is_over() {
                 return;
+            } else if log.end(&request.log) < request.until {
+                Err(MarkStoreError::Read(format!("it ends before {}", request.until)))
             } else {
                 Ok(read(&log, &request, &mut table.disk.0.lock()))
             };
@@ -223,23 +226,40 @@ impl ChangelogReader for FakeReader {
     }
 }
 
-fn read(log: &FakeLog, request: &CatchUp, state: &mut State) -> Option<Opener> {
+fn read(log: &FakeLog, request: &CatchUp, state: &mut State) -> LocalCopy {
     let copy = state.copies.entry(request.partition.clone()).or_default();
-    let reachable = request.copy.position.is_some_and(|position| position <= request.until);
-    if !reachable {
+    let found = request.copy;
+    if !is_of(log, request) {
         *copy = Copy::default();
     }
-    let from = request.copy.position.filter(|_| reachable).unwrap_or(CommitPosition(0));
-    let mut opener = request.copy.opener.filter(|_| reachable);
+    let mut reached = if copy.local.position.is_some() { found } else { LocalCopy::default() };
+    let from = reached.position.unwrap_or(CommitPosition(0));
     for record in log.between(&request.log, from, request.until) {
-        let position = CommitPosition(record.offset().0 + 1);
-        match format::read(record.value().unwrap_or_default()) {
-            Ok((_, Entry::Marks(entries))) => copy.join(&entries, position, opener),
-            Ok((id, Entry::Opened { window })) => opener = Some(Opener::opened(opener, id, window)),
-            Ok((id, Entry::Closed)) => opener = Opener::closed(opener, id),
+        let value = record.value().unwrap_or_default();
+        match format::read(value) {
+            Ok((_, Entry::Marks(entries))) => copy.join(&entries),
+            Ok((id, Entry::Opened { window })) => {
+                reached.opener = Some(Opener::opened(reached.opener, id, window));
+            }
+            Ok((id, Entry::Closed)) => reached.opener = Opener::closed(reached.opener, id),
             Err(error) => unreachable!("what was written is read: {error}"),
         }
+        reached.last = Some(LastRecord::of(record.offset(), value));
     }
-    copy.join(&[], request.until, opener);
-    opener
+    reached.position = Some(request.until);
+    copy.local = reached;
+    reached
+}
+
+/// Whether the copy is one of this log, as far as it goes.
+fn is_of(log: &FakeLog, request: &CatchUp) -> bool {
+    let Some(position) = request.copy.position.filter(|position| *position <= request.until) else {
+        return false;
+    };
+    request.copy.last.is_none_or(|last| {
+        let there = log.between(&request.log, CommitPosition(last.offset.0), position);
+        there
+            .first()
+            .is_some_and(|record| LastRecord::of(record.offset(), record.value().unwrap_or_default()) == last)
+    })
 }

@@ -17,6 +17,8 @@ use crate::record::TopicPartition;
 struct Remembered {
     mark: Mark,
     done_since: Option<Instant>,
+    /// With what was appended and lost.
+    ever: Mark,
 }
 
 /// The durable marks of all partitions.
@@ -29,15 +31,24 @@ pub struct MarkTable(
 impl MarkTable {
     /// What is remembered of a key.
     pub fn get(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Mark {
-        self.0
-            .lock()
-            .get(partition)
-            .and_then(|marks| marks.get(key))
-            .map(|known| known.mark)
-            .unwrap_or_default()
+        self.read(partition, key, |known| known.mark)
     }
 
-    /// Since when a key is done.
+    /// What was ever remembered of a key, lost or not.
+    pub fn ever(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Mark {
+        self.read(partition, key, |known| known.ever)
+    }
+
+    fn read(
+        &self,
+        partition: &TopicPartition,
+        key: &IdempotencyKey,
+        read: impl Fn(&Remembered) -> Mark,
+    ) -> Mark {
+        self.0.lock().get(partition).and_then(|marks| marks.get(key)).map(read).unwrap_or_default()
+    }
+
+    /// Since when a key is done, and nothing lost that.
     pub fn done_since(&self, partition: &TopicPartition, key: &IdempotencyKey) -> Option<Instant> {
         self.0.lock().get(partition)?.get(key)?.done_since
     }
@@ -53,6 +64,15 @@ impl MarkTable {
         self.1.lock().get(&(partition.clone(), node)).copied()
     }
 
+    /// The partition's changelog lost its end: this is what it still says.
+    pub(super) fn keep(&self, partition: &TopicPartition, kept: &HashMap<IdempotencyKey, Mark>) {
+        let mut table = self.0.lock();
+        for (key, known) in table.get_mut(partition).into_iter().flatten() {
+            known.mark = kept.get(key).copied().unwrap_or_default();
+            known.done_since = known.done_since.filter(|_| known.mark.done.is_some());
+        }
+    }
+
     /// Joins marks in, as an owner does whose append is durable.
     pub fn join(&self, partition: &TopicPartition, entries: &[MarkEntry]) {
         let mut table = self.0.lock();
@@ -60,6 +80,7 @@ impl MarkTable {
         for entry in entries {
             let known = marks.entry(entry.key).or_default();
             known.mark = known.mark.join(entry.mark);
+            known.ever = known.ever.join(entry.mark);
             if known.mark.done.is_some() {
                 known.done_since.get_or_insert_with(Instant::now);
             }

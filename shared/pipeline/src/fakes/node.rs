@@ -19,6 +19,7 @@ use super::marks::FakeMarks;
 use super::offsets::{FakeCommitter, GroupOffsets};
 use super::publisher::FakePublisher;
 use crate::inbox::{Inbox, Wake};
+use crate::jobs::FirstPartitions;
 use crate::record::TopicPartition;
 use crate::shard::{Control, Drained, Shard, ShardObserver, ShardSettings};
 use crate::stage::{Slot, Stage};
@@ -105,6 +106,8 @@ pub struct Parts {
     pub faults: Faults,
     /// Whether it lives.
     pub life: Life,
+    /// Whether the marks of its first partitions are there.
+    pub first: FirstPartitions,
     /// Wakes its shard.
     pub wake: Wake,
 }

@@ -1,6 +1,6 @@
 //! What outlives the processes of one test, and how they are started.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,7 +8,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_domain::inbox::REPLAY_HEADER;
 use tidegate_domain::job::JOB_HEADER;
-use tidegate_domain::{Attempt, Hop, JobHeader, Ladder, Offset, Partition, Round, Topic};
+use tidegate_domain::{
+    Attempt, CommitPosition, Hop, IdempotencyKey, JobHeader, Ladder, Mark, Offset, Partition, Round, Topic,
+};
 use tokio::time::Instant;
 
 use super::clock::FakeClock;
@@ -30,12 +32,12 @@ use crate::events::ClassMetrics;
 use crate::forward::ForwardStage;
 use crate::inbox::Wake;
 use crate::jobs::{
-    Class, Conflicts, CutOff, Guard, JobSettings, JobStage, Ordering as LaneOrder, ParkedShare, Ports,
-    Solitude,
+    Class, Conflicts, CutOff, FirstPartitions, Guard, JobSettings, JobStage, Ordering as LaneOrder,
+    ParkedShare, Ports, Solitude,
 };
 use crate::journal::{self, OutcomeEntry};
 use crate::names::Names;
-use crate::ports::{Handler, MarkStore};
+use crate::ports::{Handler, MarkEntry, MarkStore};
 use crate::record::{OutboundRecord, Record, TopicPartition};
 use crate::shard::ShardSettings;
 use crate::stage::Stage;
@@ -113,6 +115,23 @@ impl World {
                 Ok((_, Entry::Closed)) | Err(_) => {}
             }
         });
+    }
+
+    /// The changelog of a job partition loses its last records, as after an unclean election: what they said is not known any more.
+    pub fn lose_end_of_changelog(&self, number: i32, records: i64) {
+        let log = TopicPartition { topic: self.names.marks(TIER), partition: Partition(number) };
+        let end = CommitPosition((self.log.end(&log).0 - records).max(0));
+        self.log.truncate(&log, end);
+        let mut kept: HashMap<IdempotencyKey, Mark> = HashMap::new();
+        for record in self.log.between(&log, CommitPosition(0), end) {
+            if let Ok((_, Entry::Marks(entries))) = format::read(record.value().unwrap_or_default()) {
+                for MarkEntry { key, mark } in entries {
+                    let known = kept.entry(key).or_default();
+                    *known = known.join(mark);
+                }
+            }
+        }
+        self.marks.keep(&self.jobs_partition(number), &kept);
     }
 
     /// The source topic.
@@ -247,6 +266,7 @@ impl World {
             table: None,
             faults,
             life,
+            first: FirstPartitions::default(),
             wake: Wake::default(),
         }
     }
@@ -322,6 +342,7 @@ impl World {
             solitude: Solitude::default(),
             marks_together: 1000,
             cut_off: CutOff::default(),
+            first: parts.first.clone(),
         };
         let stage = JobStage::new(ports, settings, &parts.wake);
         self.start(&self.names.worker_group(TIER), parts, stage)

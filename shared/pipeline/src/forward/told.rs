@@ -4,7 +4,8 @@ use tidegate_domain::Failure;
 use tidegate_domain::inbox::{Answer, Outcome, REPLAY_HEADER};
 use tracing::warn;
 
-use super::{ForwardStage, Source};
+use super::ForwardStage;
+use super::source::Source;
 use crate::dead_letter::Returned;
 use crate::journal::{ErrorEntry, OutcomeEntry};
 use crate::record::Record;

@@ -10,7 +10,8 @@ use tidegate_domain::mark::{Phase, Starts};
 use tidegate_domain::{Failure, FailureKind, Mark};
 use tracing::{info, warn};
 
-use super::stage::{InHand, JobStage, State};
+use super::in_hand::{InHand, State};
+use super::stage::JobStage;
 use crate::keyed::Key;
 use crate::ports::MarkEntry;
 use crate::stage::Desk;
@@ -102,14 +103,18 @@ impl JobStage {
         in_hand.careful = true;
         in_hand.state = State::BeingMarked;
         self.being_marked += 1;
-        let tried = in_hand.starts().map_or_else(|| in_hand.tried(), |starts| starts.tried);
-        let starts = Starts { tried, crashes };
+        self.note_starts(key, Starts { crashes, ..self.jobs[key].starts_so_far() }, desk);
+        if let Some(partition) = self.partitions.get_mut(&self.jobs[key].slot) {
+            partition.pending.starts.push(key);
+        }
+    }
+
+    fn note_starts(&mut self, key: Key, starts: Starts, desk: &Desk) {
+        let in_hand = &self.jobs[key];
         let step = in_hand.job.step(in_hand.round, in_hand.hop, Phase::Started, starts.number(), desk.wall);
         let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
-        let (slot, known) = (in_hand.slot, in_hand.known);
-        if let Some(partition) = self.partitions.get_mut(&slot) {
-            partition.mark(entry, known);
-            partition.pending.starts.push(key);
+        if let Some(partition) = self.partitions.get_mut(&in_hand.slot) {
+            partition.mark(entry, in_hand.known);
         }
     }
 
@@ -136,9 +141,22 @@ impl JobStage {
         if self.can_go_on(key, desk) && self.look_up(slot, &[key], &mut known, desk) {
             self.jobs[key].state = State::Queued;
             self.judge(key, known[0], desk);
+        } else if self.jobs[key].careful {
+            self.give_turn_back(key, desk);
         } else {
             self.jobs[key].state = State::WaitingToBeAlone;
         }
+    }
+
+    /// The job does not run alone now: others of the process go on, and it is judged again when its partition does. That it runs alone
+    /// is in the changelog or on its way there, so that it does not is said after it: a death meanwhile is not its own.
+    fn give_turn_back(&mut self, key: Key, desk: &mut Desk) {
+        let in_hand = &mut self.jobs[key];
+        info!(job = ?in_hand.job.header().map(|header| header.job_id()), "a suspect can't run alone now, because its partition can't go on: others do meanwhile");
+        in_hand.careful = false;
+        let so_far = in_hand.starts_so_far();
+        self.note_starts(key, Starts { given_back: so_far.given_back + 1, crashes: 1, ..so_far }, desk);
+        self.ready_again(key);
     }
 
     /// Whether nothing holds up the job's partition.
@@ -146,7 +164,7 @@ impl JobStage {
         let slot = self.jobs[key].slot;
         self.partitions.get_mut(&slot).is_some_and(|partition| {
             partition.may_look_up_again(desk);
-            partition.goes_on()
+            partition.goes_on() && !partition.runs_ahead(desk.now)
         })
     }
 
@@ -191,18 +209,28 @@ impl JobStage {
         false
     }
 
-    /// Whether the job whose turn it is still needs it. The process must not stand still for one whose own partition can't go on; what
-    /// is marked as alone stays it.
+    /// Whether the job whose turn it is still needs it. The process must not stand still for one whose own partition can't go on.
     fn keeps_its_turn(&mut self, key: Key, desk: &mut Desk) -> bool {
-        match self.jobs.get(key) {
-            Some(InHand { state: State::WaitingToBeAlone, careful: false, .. }) => {
+        match self.jobs.get(key).map(|in_hand| &in_hand.state) {
+            Some(State::WaitingToBeAlone) => {
                 let goes_on = self.can_go_on(key, desk);
                 if !goes_on {
                     self.loners.waiting.push_back(key);
                 }
                 goes_on
             }
-            in_hand => in_hand.is_some_and(|in_hand| in_hand.state.is_alone()),
+            Some(State::BeingMarked) => {
+                let goes_on = self.can_go_on(key, desk);
+                if !goes_on {
+                    self.being_marked -= 1;
+                    self.give_turn_back(key, desk);
+                } else if let Some(at) = self.partitions[&self.jobs[key].slot].late_at() {
+                    desk.wake_at(at);
+                }
+                goes_on
+            }
+            Some(State::Running(_)) => true,
+            _ => false,
         }
     }
 
@@ -212,12 +240,5 @@ impl JobStage {
         let waits = |key: &Key| matches!(jobs.get(*key), Some(InHand { state: State::WaitingToBeAlone, .. }));
         self.loners.waiting.retain(waits);
         (0..self.loners.waiting.len()).find(|&place| self.can_go_on(self.loners.waiting[place], desk))
-    }
-}
-
-impl State {
-    /// It has, or waits for, the process to itself.
-    fn is_alone(&self) -> bool {
-        matches!(self, Self::WaitingToBeAlone | Self::BeingMarked | Self::Running(_))
     }
 }

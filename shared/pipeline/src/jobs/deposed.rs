@@ -9,8 +9,9 @@ use tidegate_domain::{Mark, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::in_hand::{InHand, State};
 use super::partition::{Closing, Partition};
-use super::stage::{InHand, JobStage, State};
+use super::stage::JobStage;
 use crate::events;
 use crate::keyed::Key;
 use crate::ports::{MarkEntry, RETRY_PAUSE, Ticket};
@@ -80,6 +81,7 @@ impl JobStage {
     /// Says that the partition is let go of. What is known of its jobs and not acknowledged becomes known to its next owner: before
     /// that, so that this very process, should it be the owner, reads it.
     pub(super) fn let_go(&mut self, partition: &Partition, desk: &mut Desk) {
+        self.settings.first.needs_nothing(&partition.at);
         let entries = partition.unacknowledged();
         if !entries.is_empty() {
             self.deposed.tell(partition.at.clone(), entries, desk.now);

@@ -12,10 +12,11 @@ use tidegate_domain::{
     UnixMillis,
 };
 
+use super::in_hand::State;
 use super::job::{ClassId, Job, NoJob};
 use super::outcome::Told;
 use super::parked::Taken;
-use super::stage::{JobStage, State, share};
+use super::stage::{JobStage, share};
 use crate::dead_letter::{DeadLetter, Dying, FIRST_ERROR, FIRST_ERROR_BUDGET, cut, source_headers};
 use crate::events;
 use crate::keyed::Key;

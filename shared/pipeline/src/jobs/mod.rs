@@ -10,29 +10,36 @@
 //! A class that fails altogether is parked: its jobs stay where they are, one at a time is run as a probe, and the window gets
 //! rid of those that hold more than their share of it.
 //!
-//! Reading order: `job`, `stage` (the turn), `verdicts`, `run`, `follow_up`, `outcome` (what operators are told of
-//! replays), `partition` (lanes, overlay, batches), `guard` and
-//! `parked`.
+//! Reading order: `job`, `in_hand`, `stage` (the turn), `answers` (what it hears), `verdicts`, `run`, `follow_up`, `outcome` (what
+//! operators are told of replays), `partition` (lanes, overlay, batches), `marking`, `caution` and `solitude` (jobs that may kill), `guard`
+//! and `parked`.
 
+mod answers;
 mod caution;
 mod cut_off;
 mod deposed;
+mod first;
 mod follow_up;
 mod guard;
+mod in_hand;
 mod job;
 mod lanes;
+mod marking;
 mod outcome;
 mod overlay;
 mod parked;
 mod partition;
 mod run;
+mod settings;
 mod solitude;
 mod stage;
 mod verdicts;
 
 pub use cut_off::CutOff;
+pub use first::FirstPartitions;
 pub use guard::Guard;
 pub use job::{Class, ClassId, Conflicts, Job, Ordering};
 pub use parked::ParkedShare;
+pub use settings::{JobSettings, Ports};
 pub use solitude::Solitude;
-pub use stage::{JobSettings, JobStage, Ports};
+pub use stage::JobStage;

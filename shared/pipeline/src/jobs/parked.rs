@@ -8,8 +8,9 @@ use tidegate_domain::{Outcome, ladder::Wait};
 use tokio::time::Instant;
 
 use super::guard::{Admission, Next};
+use super::in_hand::State;
 use super::job::{ClassId, Ordering};
-use super::stage::{JobStage, State};
+use super::stage::JobStage;
 use crate::keyed::Key;
 use crate::shard::ShardSettings;
 use crate::stage::{Desk, Slot};

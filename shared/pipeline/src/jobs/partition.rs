@@ -255,9 +255,13 @@ impl Partition {
     /// partition, all of that runs again.
     pub(super) fn runs_ahead(&self, now: Instant) -> bool {
         let on_their_way = self.append.as_ref().map_or(0, |append| append.batch.entries.len());
-        let late = |append: &Append| now.duration_since(append.since) > LATE;
         let full: usize = self.full.iter().map(|batch| batch.entries.len()).sum();
-        self.pending.entries.len() + full + on_their_way > AHEAD || self.append.as_ref().is_some_and(late)
+        self.pending.entries.len() + full + on_their_way > AHEAD || self.late_at().is_some_and(|at| at <= now)
+    }
+
+    /// From when on what is on its way is for too long.
+    pub(super) fn late_at(&self) -> Option<Instant> {
+        self.append.as_ref().map(|append| append.since + LATE)
     }
 
     /// What is known of its jobs and is not acknowledged. That a job is about to be run is not: it is not, here.

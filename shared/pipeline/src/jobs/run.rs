@@ -16,9 +16,10 @@ use tidegate_domain::{Attempt, Failure, FailureKind, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use super::in_hand::{Finished, State};
 use super::job::Ordering;
 use super::outcome::Told;
-use super::stage::{Finished, JobStage, State, share};
+use super::stage::{JobStage, share};
 use crate::keyed::Key;
 use crate::ports::MarkEntry;
 use crate::stage::Desk;
@@ -144,7 +145,7 @@ impl JobStage {
         if tried > 0 {
             // A later phase wins: what was started with care counts its tries in that phase. It survived this one.
             let (phase, n) = if in_hand.careful || in_hand.starts().is_some() {
-                (Phase::Started, Starts { tried, crashes: 0 }.number())
+                (Phase::Started, Starts { tried, ..Starts::default() }.number())
             } else {
                 (Phase::Tried, tried)
             };

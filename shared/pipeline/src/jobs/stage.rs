@@ -3,149 +3,26 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use tidegate_domain::mark::{Phase, Starts, Step};
-use tidegate_domain::{Attempt, Hop, Mark, Offset, Outcome, Round, UnixMillis};
-use tokio::task::AbortHandle;
+use tidegate_domain::{Mark, Offset};
 use tokio::time::Instant;
 
 use super::caution::Loners;
-use super::cut_off::CutOff;
 use super::deposed::Deposed;
-use super::follow_up::FollowUp;
-use super::guard::Admission;
+use super::in_hand::{Finished, InHand, State};
 use super::job::{Class, ClassId, Job};
-use super::outcome::Owed;
-use super::parked::{ParkedShare, Taken, Tally};
-use super::partition::{Append, Batch, Closing, Marks, Partition, Refused};
-use super::solitude::{Seat, Solitude};
-use crate::events;
+use super::parked::{Taken, Tally};
+use super::partition::Partition;
+use super::settings::{JobSettings, Ports};
+use super::solitude::Seat;
 use crate::inbox::{Inbox, Wake};
 use crate::keyed::{Key, Keyed};
 use crate::log_limit::LogLimit;
-use crate::names::Names;
-use crate::ports::{
-    Clock, Delivery, Handler, MarkStore, MarkStoreError, MarksReady, RETRY_PAUSE, Readiness, RecordPublisher,
-};
+use crate::ports::{Delivery, MarksReady};
 use crate::record::{Record, TopicPartition};
 use crate::reports::Reports;
 use crate::stage::{Desk, Slot, Stage};
-
-/// What the stage works with.
-#[derive(Clone)]
-pub struct Ports {
-    /// Publishes copies to delay topics and the DLQ.
-    pub publisher: Arc<dyn RecordPublisher>,
-    /// Remembers marks.
-    pub marks: Arc<dyn MarkStore>,
-    /// One for each class, in the order of the classes.
-    pub handlers: Vec<Arc<dyn Handler>>,
-    /// Clock and dice.
-    pub clock: Arc<dyn Clock>,
-    /// Where handlers go on that must wait.
-    pub runtime: tokio::runtime::Handle,
-}
-
-impl std::fmt::Debug for Ports {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ports").field("handlers", &self.handlers.len()).finish_non_exhaustive()
-    }
-}
-
-/// Bounds and names of the stage.
-#[derive(Clone, Debug)]
-pub struct JobSettings {
-    /// The pipeline's names.
-    pub names: Names,
-    /// Every class whose jobs may come.
-    pub classes: Arc<[Class]>,
-    /// How many handlers of this shard run at the same time.
-    pub concurrency: usize,
-    /// How long a step that promises a later copy is believed.
-    pub belief: Duration,
-    /// How many marks are appended together at most: they must fit into one record, at 62 bytes each.
-    pub marks_together: usize,
-    /// How much of a partition's window jobs of parked classes may hold.
-    pub parked: ParkedShare,
-    /// Shared by all shards of the process: how a job runs alone in it.
-    pub solitude: Solitude,
-    /// Shared by all shards of the process: whether it was cut off.
-    pub cut_off: CutOff,
-}
-
-/// A job in hand.
-#[derive(Debug)]
-pub(super) struct InHand {
-    pub(super) slot: Slot,
-    pub(super) job: Arc<Job>,
-    /// The round, hop and attempt that it runs as: the verdict may change the round, in-place retries the attempt.
-    pub(super) round: Round,
-    pub(super) hop: Hop,
-    pub(super) attempt: Attempt,
-    /// From when on it waits for its run: an in-place retry's back-off is no wait.
-    pub(super) due: UnixMillis,
-    /// What was known of the key when it was handed out.
-    pub(super) known: Mark,
-    /// What its partition had taken in before it.
-    pub(super) place: Taken,
-    /// What it runs as, while it does.
-    pub(super) admission: Option<Admission>,
-    /// It is marked as started: care was taken.
-    pub(super) careful: bool,
-    /// It ends its process, or an equal one did.
-    pub(super) kills: bool,
-    pub(super) state: State,
-}
-
-impl InHand {
-    /// What the step says that this very run comes after, if it is `Started`.
-    pub(super) fn starts(&self) -> Option<Starts> {
-        self.own_step(Phase::Started).map(|step| Starts::of(step.n))
-    }
-
-    /// How often it was tried in place already.
-    pub(super) fn tried(&self) -> u32 {
-        let started = self.starts().map_or(0, |starts| starts.tried);
-        self.own_step(Phase::Tried).map_or(started, |step| step.n)
-    }
-
-    /// The known step of this job, if it is of this round, hop and phase.
-    pub(super) fn own_step(&self, phase: Phase) -> Option<Step> {
-        self.known.step.filter(|step| {
-            step.phase == phase
-                && step.job == self.job.hash
-                && (step.round, step.hop) == (self.round, self.hop)
-        })
-    }
-}
-
-#[derive(Debug)]
-pub(super) enum State {
-    /// In its lane, or at its head.
-    Queued,
-    /// At the head of its lane, until its class is probed or heals.
-    Parked,
-    /// The handler runs on the runtime.
-    Running(AbortHandle),
-    /// Its `Started` is on its way: it runs when that is acknowledged.
-    BeingMarked,
-    /// It runs when nothing else does.
-    WaitingToBeAlone,
-    /// The handler runs again in place when the timer says so.
-    WaitingInPlace,
-    /// A copy is on its way, or waits to be published again.
-    FollowingUp(FollowUp),
-}
-
-/// What a handler answered, and how long it took.
-#[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) key: Key,
-    pub(super) outcome: Outcome,
-    pub(super) took: Duration,
-}
 
 /// The worker's stage.
 pub struct JobStage {
@@ -172,9 +49,10 @@ pub struct JobStage {
     pub(super) deposed: Deposed,
     pub(super) reports: Reports,
     pub(super) finished: Arc<Inbox<Finished>>,
-    answers: Vec<MarksReady>,
-    acknowledged: Vec<Delivery>,
-    outcomes: Vec<Finished>,
+    /// What a turn took from the inboxes; empty between turns, for their memory.
+    pub(super) answers: Vec<MarksReady>,
+    pub(super) acknowledged: Vec<Delivery>,
+    pub(super) outcomes: Vec<Finished>,
 }
 
 impl std::fmt::Debug for JobStage {
@@ -273,175 +151,12 @@ impl JobStage {
         }
     }
 
-    fn hear_store(&mut self, desk: &mut Desk) -> bool {
-        let mut answers = std::mem::take(&mut self.answers);
-        self.marks_ready.take(&mut answers);
-        let heard = !answers.is_empty();
-        for (ticket, answer) in answers.drain(..) {
-            let asker = self.partitions.iter_mut().find(|(_, p)| {
-                p.marks == Marks::Opening(ticket)
-                    || p.closing == Closing::OnItsWay(ticket)
-                    || p.append.as_ref().is_some_and(|a| a.ticket == ticket)
-            });
-            let Some((&slot, partition)) = asker else {
-                if !self.told_owner(ticket, answer.is_ok(), desk) {
-                    events::fenced();
-                }
-                continue;
-            };
-            match answer {
-                _ if partition.closing == Closing::OnItsWay(ticket) => partition.closing = Closing::Known,
-                // It was let go of before it was open.
-                Err(_) if partition.closing != Closing::NotYet => {}
-                Ok(Readiness { suspects }) if partition.marks == Marks::Opening(ticket) => {
-                    partition.marks = Marks::Open;
-                    partition.suspect(suspects, &self.settings.cut_off, desk.now);
-                    partition.trouble_over(slot, desk);
-                }
-                Ok(_) => {
-                    let starts = Self::appended(slot, partition, &mut self.reports, desk);
-                    self.may_start(&starts, desk);
-                }
-                Err(error) => {
-                    events::mark_error();
-                    if matches!(error, MarkStoreError::NotOpen(_)) {
-                        partition.open_again(desk);
-                    }
-                    // What is let go of before it was ready is no trouble.
-                    if partition.closing == Closing::NotYet {
-                        desk.trouble(slot, error.to_string());
-                    }
-                    let again_at = desk.now + RETRY_PAUSE;
-                    match &mut partition.append {
-                        Some(append) if append.ticket == ticket => {
-                            (append.again_at, append.refused) = (Some(again_at), Refused::Before);
-                        }
-                        _ => partition.marks = Marks::OpenAgainAt(again_at),
-                    }
-                }
-            }
-        }
-        self.answers = answers;
-        heard
-    }
-
-    /// A batch is durable: what it settles is settled. Gives the jobs that waited for it.
-    fn appended(slot: Slot, partition: &mut Partition, reports: &mut Reports, desk: &mut Desk) -> Vec<Key> {
-        let Some(Append { mut batch, .. }) = partition.append.take() else { return Vec::new() };
-        for entry in &batch.entries {
-            partition.overlay.acknowledged(entry);
-        }
-        partition.trouble_over(slot, desk);
-        let starts = std::mem::take(&mut batch.starts);
-        settle_all(slot, batch, reports, desk);
-        starts
-    }
-
-    fn hear_handlers(&mut self, desk: &mut Desk) -> bool {
-        let mut outcomes = std::mem::take(&mut self.outcomes);
-        self.finished.take(&mut outcomes);
-        let heard = !outcomes.is_empty();
-        for Finished { key, outcome, took } in outcomes.drain(..) {
-            let Some(InHand { state: State::Running(_), slot, .. }) = self.jobs.get_mut(key) else {
-                events::fenced();
-                continue;
-            };
-            let slot = *slot;
-            self.running -= 1;
-            match self.partitions.get_mut(&slot) {
-                Some(partition) => {
-                    partition.running -= 1;
-                    self.conclude(key, outcome, took, desk);
-                }
-                None => self.ended_deposed(key, &outcome, desk),
-            }
-        }
-        self.outcomes = outcomes;
-        heard
-    }
-
-    fn hear_publisher(&mut self, desk: &mut Desk) -> bool {
-        let mut acknowledged = std::mem::take(&mut self.acknowledged);
-        self.deliveries.take(&mut acknowledged);
-        let heard = !acknowledged.is_empty();
-        for (ticket, result) in acknowledged.drain(..) {
-            let key = Key::of(ticket);
-            match self.jobs.get_mut(key) {
-                Some(InHand { state: State::FollowingUp(_), .. }) => {
-                    self.delivered(key, result.map(drop), desk)
-                }
-                _ => events::fenced(),
-            }
-        }
-        self.acknowledged = acknowledged;
-        heard
-    }
-
-    fn ring_timers(&mut self, desk: &mut Desk) -> bool {
-        let mut rang = false;
-        while let Some(&Reverse((at, key))) = self.timers.peek() {
-            if at > desk.now {
-                desk.wake_at(at);
-                break;
-            }
-            self.timers.pop();
-            rang = true;
-            match self.jobs.get_mut(key).map(|in_hand| &in_hand.state) {
-                Some(State::WaitingInPlace) => self.ready_again(key),
-                Some(State::FollowingUp(_)) => self.publish_follow_up(key, desk),
-                _ => {}
-            }
-        }
-        rang
-    }
-
     pub(super) fn ready_again(&mut self, key: Key) {
         let Some(in_hand) = self.jobs.get_mut(key) else { return };
         in_hand.state = State::Queued;
         let slot = in_hand.slot;
         if let Some(partition) = self.partitions.get_mut(&slot) {
             partition.ready.push_front(key);
-        }
-    }
-
-    fn write_marks(&mut self, desk: &mut Desk) {
-        self.tell_owners(desk);
-        let slots: Vec<Slot> = self.partitions.keys().copied().collect();
-        for slot in slots {
-            self.reopen(slot, desk);
-            self.close_drained(slot);
-            let Some(partition) = self.partitions.get_mut(&slot) else { continue };
-            let Some((batch, refused)) = partition.next_append(desk) else { continue };
-            if batch.entries.is_empty() {
-                settle_all(slot, batch, &mut self.reports, desk);
-                continue;
-            }
-            let ticket = self.jobs.free_ticket();
-            self.ports.marks.append(&partition.at, &batch.entries, ticket, &self.marks_ready);
-            partition.append = Some(Append { ticket, batch, since: desk.now, again_at: None, refused });
-        }
-    }
-
-    /// Nothing of the partition is left to do: that it is let go of must be known before it is another's.
-    fn close_drained(&mut self, slot: Slot) {
-        let Some(partition) = self.partitions.get_mut(&slot) else { return };
-        if partition.draining && partition.closing == Closing::NotYet && partition.has_nothing_to_do() {
-            let ticket = self.jobs.free_ticket();
-            partition.closing = Closing::OnItsWay(ticket);
-            self.ports.marks.close(&partition.at, ticket, &self.marks_ready);
-        }
-    }
-
-    fn reopen(&mut self, slot: Slot, desk: &mut Desk) {
-        let Some(partition) = self.partitions.get_mut(&slot) else { return };
-        if let Marks::OpenAgainAt(at) = partition.marks {
-            if at > desk.now {
-                desk.wake_at(at);
-            } else {
-                let ticket = self.jobs.free_ticket();
-                partition.marks = Marks::Opening(ticket);
-                self.ports.marks.open(&partition.at, ticket, &self.marks_ready);
-            }
         }
     }
 
@@ -460,16 +175,6 @@ impl JobStage {
     }
 }
 
-/// The batch is durable: what it settles is settled, and outcomes that it makes true are told.
-fn settle_all(slot: Slot, batch: Batch, reports: &mut Reports, desk: &mut Desk) {
-    for (offset, bytes) in batch.settles {
-        desk.settle(slot, offset, bytes);
-    }
-    for Owed { share, entry } in batch.owed {
-        reports.report(slot, Some(share), *entry, desk);
-    }
-}
-
 /// What a record holds of its partition's window.
 pub(super) fn share(job: &Job) -> (Offset, usize) {
     (job.record.offset(), job.record.size())
@@ -478,6 +183,7 @@ pub(super) fn share(job: &Job) -> (Offset, usize) {
 impl Stage for JobStage {
     fn assigned(&mut self, slot: Slot, partition: &TopicPartition, desk: &mut Desk) {
         self.settings.cut_off.assigned(desk.now);
+        self.settings.first.assigned(partition);
         let ticket = self.jobs.free_ticket();
         self.partitions.insert(slot, Partition::new(partition.clone(), ticket, self.settings.marks_together));
         self.ports.marks.open(partition, ticket, &self.marks_ready);

@@ -9,9 +9,10 @@ use tidegate_domain::{
 use tokio::time::Instant;
 use tracing::debug;
 
+use super::in_hand::State;
 use super::job::{Conflicts, Ordering};
 use super::outcome::Told;
-use super::stage::{JobStage, State, share};
+use super::stage::{JobStage, share};
 use crate::events;
 use crate::keyed::Key;
 use crate::ports::{MarkStoreError, RETRY_PAUSE};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate_domain::{CommitPosition, Offset, Partition, PayloadHash};
+use tidegate_domain::{CommitPosition, Mark, Offset, Partition, PayloadHash};
 use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::fakes::events::job_header;
 use tidegate_pipeline::fakes::world::TIER;
@@ -173,8 +173,10 @@ impl Books {
         let (Some(job), payload) = (job_header(record), PayloadHash::of(record.value())) else {
             return false;
         };
-        let mark = world.marks.get(at, &job.key);
-        mark.step.is_some_and(|step| step.job != job.job_hash() && step.payload == payload)
+        let equal =
+            |mark: Mark| mark.step.is_some_and(|step| step.job != job.job_hash() && step.payload == payload);
+        // What was concluded from a mark stays settled when the changelog loses it.
+        equal(world.marks.get(at, &job.key)) || equal(world.marks.ever(at, &job.key))
     }
 
     /// Whether operators know what became of this round: it may have run as a later one.
@@ -189,7 +191,8 @@ impl Books {
             return false;
         };
         let at = world.jobs_partition(event.lane().partition(world.partitions()).0);
-        let done = || world.marks.done_since(&at, &event.idempotency_key()).is_some();
+        // Also where its changelog lost that later: it was done.
+        let done = || world.marks.ever(&at, &event.idempotency_key()).done.is_some();
         let equal = |other: &JobName| {
             other.1 == name.1
                 && self.events.get(&other.0).is_some_and(|other| other.value() == record.value())

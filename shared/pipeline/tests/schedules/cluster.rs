@@ -40,6 +40,8 @@ pub(crate) struct Story {
     pub(crate) poisonous: u64,
     /// Copies of marks that were lost while their partition was at work.
     pub(crate) copies_lost: u64,
+    /// Changelogs that lost their end, and went on from there.
+    pub(crate) ends_lost: u64,
     /// How often a class was parked.
     pub(crate) parked: u64,
     /// Copies in the longest delay topic: nothing but a parked class sends jobs there.
@@ -67,6 +69,7 @@ impl Story {
         self.crashes += other.crashes;
         self.poisonous += other.poisonous;
         self.copies_lost += other.copies_lost;
+        self.ends_lost += other.ends_lost;
         self.parked += other.parked;
         self.climbed += other.climbed;
         self.replays += other.replays;
@@ -171,6 +174,7 @@ impl Cluster {
             84..88 => *self.outage.lock() = false,
             88..94 => self.replay(),
             94..97 => self.lose_a_copy(),
+            97..99 => self.lose_an_end(),
             _ => {}
         }
         let wait = Duration::from_millis(
@@ -270,6 +274,21 @@ impl Cluster {
             table.set_aside(at);
             self.story.copies_lost += 1;
         }
+    }
+
+    /// An unclean election: the changelog goes on from an earlier end. Perhaps so far that no position lies beyond it.
+    fn lose_an_end(&mut self) {
+        let number = i32::try_from(self.dice.below(2)).unwrap();
+        let records = 1 + i64::try_from(self.dice.below(8)).unwrap();
+        self.world.lose_end_of_changelog(number, records);
+        if self.dice.chance(50) {
+            let log = TopicPartition {
+                topic: self.world.names.marks(TIER),
+                partition: self.world.jobs_partition(number).partition,
+            };
+            (0..records + 1).for_each(|_| self.world.log.append_marks_of_nobody(&log));
+        }
+        self.story.ends_lost += 1;
     }
 
     async fn tell_the_deposed(&mut self) {

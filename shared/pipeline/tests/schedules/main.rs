@@ -80,6 +80,7 @@ fn check(stream: u64) {
         ("dead letters", sum.dead),
         ("retries", sum.retries),
         ("copies lost", sum.copies_lost),
+        ("changelogs that lost their end", sum.ends_lost),
         ("crashes", sum.crashes),
         ("jobs dead-lettered for crashes", sum.poisonous * 4),
         ("times that a class was parked", sum.parked),

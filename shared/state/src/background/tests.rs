@@ -25,7 +25,7 @@ fn settings(dir: &Path, topic: &Topic) -> Settings {
 fn apply(store: &Store, at: &TopicPartition) -> Result<(), MarkStoreError> {
     let entries = [MarkEntry { key: IdempotencyKey([1; 16]), mark: Mark::default() }];
     let (append_time, position) = (UnixMillis(7), CommitPosition(1));
-    store.apply(at, &Stretch { entries: &entries, append_time, position, opener: None })
+    store.apply(at, &Stretch { entries: &entries, append_time, position, opener: None, last: None })
 }
 
 fn open_now(store: &Store, at: &TopicPartition) -> LocalCopy {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tidegate_domain::{CommitPosition, UnixMillis};
-use tidegate_pipeline::changelog::Opener;
+use tidegate_pipeline::changelog::{LastRecord, Opener};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 use tidegate_pipeline::record::TopicPartition;
 use tracing::debug;
@@ -128,8 +128,9 @@ impl Refill {
         &self,
         position: CommitPosition,
         opener: Option<Opener>,
+        last: Option<LastRecord>,
     ) -> Result<(), MarkStoreError> {
-        let progress = Progress { now: self.partition.time.now(), position, opener };
+        let progress = Progress { now: self.partition.time.now(), position, opener, last };
         self.write(|database, family| {
             database.conclude(family, &progress)?;
             if self.files.load(Ordering::Relaxed) > 0 { database.flush_family(family) } else { Ok(()) }

@@ -137,7 +137,7 @@ pub fn opener(n: u8) -> Opener {
 }
 
 pub fn copy(position: i64, opener: Option<Opener>) -> LocalCopy {
-    LocalCopy { position: Some(CommitPosition(position)), opener }
+    LocalCopy { position: Some(CommitPosition(position)), opener, last: None }
 }
 
 /// Applies marks, where the position does not matter.
@@ -161,8 +161,9 @@ pub fn apply(
     time: i64,
     to: LocalCopy,
 ) -> Result<(), MarkStoreError> {
-    let (position, opener) = (to.position.unwrap(), to.opener);
-    marks.apply(at, &Stretch { entries, append_time: UnixMillis(time), position, opener })
+    let LocalCopy { position, opener, last } = to;
+    let position = position.unwrap();
+    marks.apply(at, &Stretch { entries, append_time: UnixMillis(time), position, opener, last })
 }
 
 /// Lets the partition's time pass: appends nothing, again and again, as a broker whose time passes would stamp it.

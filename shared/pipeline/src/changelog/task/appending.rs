@@ -5,8 +5,8 @@ use tracing::{debug, info, warn};
 
 use super::{Task, What};
 use crate::changelog::format;
-use crate::changelog::ledger::{Acked, Asker, Next, Stage};
-use crate::changelog::ports::{LocalCopy, Stretch};
+use crate::changelog::ledger::{Acked, Asker, Next, Sent, Stage};
+use crate::changelog::ports::{LastRecord, LocalCopy, Stretch, fingerprint};
 use crate::events;
 use crate::ports::{Acknowledged, MarkEntry, MarkStoreError, Readiness};
 use crate::record::TopicPartition;
@@ -24,12 +24,13 @@ impl Task {
         };
         self.bytes.clear();
         format::write_marks(self.settings.opener, &entries, &mut self.bytes);
-        if let Err((what, error)) = self.publish(&partition, life, What::Marks(floor, entries, asker)) {
+        let sent = Sent { floor, fingerprint: fingerprint(&self.bytes), entries, asker };
+        if let Err((what, error)) = self.publish(&partition, life, What::Marks(sent)) {
             if let Some(ledger) = self.ledger(&partition, life) {
                 ledger.on_their_way -= 1;
             }
-            if let What::Marks(_, _, asker) = what {
-                asker.answer(Err(error));
+            if let What::Marks(sent) = what {
+                sent.asker.answer(Err(error));
             }
         }
     }
@@ -37,22 +38,22 @@ impl Task {
     pub(super) fn marks_delivered(
         &mut self,
         (partition, life): (&TopicPartition, u64),
-        answer: Result<(Acknowledged, CommitPosition, Vec<MarkEntry>), MarkStoreError>,
-        asker: Asker,
+        answer: Result<Acknowledged, MarkStoreError>,
+        sent: Sent,
     ) {
         // Also in one that was opened again since: answered is what is in its copy.
         let ours = self.partitions.get_mut(partition).filter(|ledger| ledger.appended_in(life));
         let Some(ledger) = ours else {
             debug!(%partition, known = answer.is_ok(), "marks of an owner that is deposed");
-            return asker.answer(answer.map(|_| Readiness::default()));
+            return sent.asker.answer(answer.map(|_| Readiness::default()));
         };
         ledger.on_their_way -= 1;
         match answer {
-            Ok((at, floor, entries)) => {
-                ledger.acked.push_back(Acked { at, floor, entries, asker });
+            Ok(at) => {
+                ledger.acked.push_back(Acked { at, sent });
                 self.go_on(partition);
             }
-            Err(error) => asker.answer(Err(error)),
+            Err(error) => sent.asker.answer(Err(error)),
         }
     }
 
@@ -69,10 +70,10 @@ impl Task {
             let Some(acked) = ledger.acked.pop_front() else { return };
             match next {
                 Next::Apply => self.apply(partition, acked),
-                Next::Applied => acked.asker.answer(Ok(Readiness::default())),
+                Next::Applied => self.apply_again(partition, acked),
                 Next::ReadUpTo(_) | Next::WentBack => {
                     let error = MarkStoreError::NotOpen(partition.clone());
-                    acked.asker.answer(Err(error));
+                    acked.sent.asker.answer(Err(error));
                     self.went_back(partition);
                 }
             }
@@ -81,17 +82,18 @@ impl Task {
 
     fn apply(&mut self, partition: &TopicPartition, acked: Acked) {
         let Some(ledger) = self.partitions.get_mut(partition) else { return };
-        let position = CommitPosition(acked.at.offset.0 + 1);
-        let opener = ledger.copy.opener;
-        let stretch =
-            Stretch { entries: &acked.entries, append_time: acked.at.append_time, position, opener };
+        let Acked { at: Acknowledged { offset, append_time }, sent } = acked;
+        let Sent { fingerprint, entries, asker, .. } = sent;
+        let position = CommitPosition(offset.0 + 1);
+        let (opener, last) = (ledger.copy.opener, Some(LastRecord { offset, fingerprint }));
+        let stretch = Stretch { entries: &entries, append_time, position, opener, last };
         match self.ports.table.apply(partition, &stretch) {
             Ok(()) => {
-                ledger.copy.position = Some(position);
-                acked.asker.answer(Ok(Readiness::default()));
+                ledger.copy = LocalCopy { position: Some(position), opener, last };
+                asker.answer(Ok(Readiness::default()));
             }
             Err(error) => {
-                acked.asker.answer(Err(error.clone()));
+                asker.answer(Err(error.clone()));
                 match error {
                     MarkStoreError::NotOpen(_) => ledger.break_off(&error),
                     // It is appended again; what lies between is read then.
@@ -99,6 +101,20 @@ impl Task {
                 }
             }
         }
+    }
+
+    /// It was read with others' entries, as far as the offsets say. Where the log lost its end meanwhile, what was read in its place was
+    /// another's: joined in once more, it is in the copy for certain.
+    fn apply_again(&mut self, partition: &TopicPartition, acked: Acked) {
+        let Some(ledger) = self.partitions.get_mut(partition) else { return };
+        let Acked { at: Acknowledged { append_time, .. }, sent: Sent { entries, asker, .. } } = acked;
+        let LocalCopy { opener, last, .. } = ledger.copy;
+        let stretch = Stretch { entries: &entries, append_time, position: ledger.applied(), opener, last };
+        let applied = self.ports.table.apply(partition, &stretch);
+        if let Err(error @ MarkStoreError::NotOpen(_)) = &applied {
+            ledger.break_off(error);
+        }
+        asker.answer(applied.map(|()| Readiness::default()));
     }
 
     /// The log is another one than the one that was read: it was made anew, or lost its end.

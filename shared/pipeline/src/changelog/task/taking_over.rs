@@ -7,7 +7,7 @@ use super::{Asked, Task, What};
 use crate::changelog::format;
 use crate::changelog::ledger::{Asker, Ledger, Stage};
 use crate::changelog::opener::Opener;
-use crate::changelog::ports::{CatchUp, LocalCopy, Stretch};
+use crate::changelog::ports::{CatchUp, LastRecord, LocalCopy, Stretch};
 use crate::keyed::Key;
 use crate::ports::{Acknowledged, MarkStoreError, Readiness, Ticket};
 use crate::record::TopicPartition;
@@ -68,29 +68,26 @@ impl Task {
         let Some(ledger) = self.ledger(partition, life) else { return };
         ledger.announced = true;
         ledger.stage = Stage::Restoring(at);
-        let until = CommitPosition(at.offset.0);
-        if ledger.copy.position == Some(until) {
-            let opener = ledger.copy.opener;
-            self.restored(partition, until, opener);
-        } else {
-            self.catch_up(partition, until);
-        }
+        // Also where the copy goes as far as that: whether it is one of this log is seen there only.
+        self.catch_up(partition, CommitPosition(at.offset.0));
     }
 
     /// Everything below `Opened` is in the copy.
-    fn restored(&mut self, partition: &TopicPartition, end: CommitPosition, opener: Option<Opener>) {
+    fn restored(&mut self, partition: &TopicPartition, copy: LocalCopy) {
         let settings = &self.settings;
         let Some(ledger) = self.partitions.get_mut(partition) else { return };
-        ledger.copy = LocalCopy { position: Some(end), opener };
+        ledger.copy = copy;
         if let Stage::Restoring(at) = ledger.stage {
-            let opened = Opener::opened(opener, settings.opener, settings.window);
+            let opener = Some(Opener::opened(copy.opener, settings.opener, settings.window));
             let position = CommitPosition(at.offset.0 + 1);
-            let stretch =
-                Stretch { entries: &[], append_time: at.append_time, position, opener: Some(opened) };
+            self.bytes.clear();
+            format::write_opened(settings.opener, settings.window, &mut self.bytes);
+            let last = Some(LastRecord::of(at.offset, &self.bytes));
+            let stretch = Stretch { entries: &[], append_time: at.append_time, position, opener, last };
             if let Err(error) = self.ports.table.apply(partition, &stretch) {
                 return ledger.break_off(&error);
             }
-            ledger.copy = LocalCopy { position: Some(position), opener: Some(opened) };
+            ledger.copy = LocalCopy { position: Some(position), opener, last };
         }
         ledger.stage = Stage::Open;
         let suspects = ledger.copy.opener.map_or(0, |opener| opener.suspects);
@@ -105,24 +102,23 @@ impl Task {
         ledger.reading = true;
         let (log, copy, life) = (ledger.log.clone(), ledger.copy, ledger.life);
         let request = CatchUp { partition: partition.clone(), log, copy, until };
-        let ticket = self.ask(partition, life, What::CatchUp(until));
+        let ticket = self.ask(partition, life, What::CatchUp);
         self.ports.reader.catch_up(request, ticket, &self.caught_up);
     }
 
-    pub(super) fn caught_up(&mut self, ticket: Ticket, answer: Result<Option<Opener>, MarkStoreError>) {
-        let Some(Asked { partition, life, what: What::CatchUp(until) }) = self.asked.remove(Key::of(ticket))
-        else {
-            return;
-        };
+    pub(super) fn caught_up(&mut self, ticket: Ticket, answer: Result<LocalCopy, MarkStoreError>) {
+        let Some(Asked { partition, life, .. }) = self.asked.remove(Key::of(ticket)) else { return };
         let Some(ledger) = self.ledger(&partition, life) else { return };
         ledger.reading = false;
         match answer {
-            Ok(opener) if ledger.stage == Stage::Open => {
-                ledger.copy = LocalCopy { position: Some(until), opener };
+            Ok(copy) if ledger.stage == Stage::Open => {
+                ledger.copy = copy;
                 self.go_on(&partition);
             }
-            Ok(opener) => self.restored(&partition, until, opener),
+            Ok(copy) => self.restored(&partition, copy),
             Err(error) if ledger.stage != Stage::Open || matches!(error, MarkStoreError::NotOpen(_)) => {
+                // Up to where it was known before, the log may not go any more: announced anew, it is read up to where it goes now.
+                ledger.announced &= ledger.stage != Stage::RestoringAgain;
                 ledger.break_off(&error);
             }
             // What waits is appended again, and what could not be read is tried again then.
