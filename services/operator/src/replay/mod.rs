@@ -1,5 +1,6 @@
 //! Acting on items: what is selected, what would happen, the order, and the run that carries it out.
 
+mod course;
 mod dry_run;
 mod edit;
 mod order;
