@@ -61,6 +61,8 @@ pub struct Run {
 pub struct RunPlace {
     /// The offset that its ramp begins at: its own, or that of its last resumption after a stop.
     pub from_at: i64,
+    /// The offset of the step by which it climbed last; none: it did not.
+    pub climbed_at: Option<i64>,
     /// What the steps of the journal make of it.
     pub state: RunState,
 }
@@ -104,7 +106,7 @@ pub struct HistoryEntry {
 }
 
 const RUN: &str = "SELECT run, what, forced, begun, time, author, selection, total, status, why, changed_at, changed_by, rate,
-     ramp, from_at, accepted, refused, passed, failed, pending, chunks, read, closed, climbed, released FROM runs";
+     ramp, from_at, accepted, refused, passed, failed, pending, chunks, read, closed, climbed, released, climbed_at FROM runs";
 
 impl Inbox {
     /// A run by its name.
@@ -216,7 +218,11 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         failed: unsigned(row.get(18)?),
         pending: unsigned(row.get(19)?),
         released: unsigned(row.get(24)?),
-        journal: RunPlace { from_at: row.get(14)?, state },
+        journal: RunPlace {
+            from_at: row.get(14)?,
+            climbed_at: Some(row.get(25)?).filter(|at| *at >= 0),
+            state,
+        },
     })
 }
 

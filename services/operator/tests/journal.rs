@@ -44,7 +44,6 @@ fn any_event() -> impl Strategy<Value = Event> {
             Event::Entry(order(Order::Discard, vec![(id(event), seen, 0)]))
         }),
         1 => proptest::sample::select(vec![
-            RunStep::Begin(plan(3)),
             RunStep::Climb { until: 1 },
             RunStep::Stop { why: "enough".to_owned() },
             RunStep::Resume,
@@ -74,7 +73,8 @@ fn run_step(step: RunStep) -> Entry {
 
 /// The records of each log.
 fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
-    let (mut letters, mut journal) = (vec![Vec::new(), Vec::new()], Vec::new());
+    let mut letters = vec![Vec::new(), Vec::new()];
+    let mut journal = vec![entry(0, 0, &run_step(RunStep::Begin(plan(3))))];
     for (time, event) in (0..).zip(events) {
         match event {
             Event::Letter(partition, letter) => {

@@ -18,9 +18,9 @@ fn a_poison_stops_the_ramp_at_its_first_step() {
     assert_eq!(broken.calls.calls(), 1, "the others were not published");
     assert_eq!(broken.states(), json!({ "failed-again": 1, "open": 39 }));
     // What it did not send may be decided anew, and does not come back to the run then.
+    let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
     let discard = ["dlq", "discard", "--state", "open", "--reason", "poison", "--yes"];
     assert_eq!(broken.json("bob", 0, &discard)["accepted"], 39);
-    let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
     assert_eq!(broken.run("ann", &["dlq", "replay", "--resume", &run]).0, Exit(0), "nothing is left to do");
     assert_eq!(broken.calls.calls(), 1);
     assert_eq!(broken.states(), json!({ "failed-again": 1, "discarded": 39 }));

@@ -45,6 +45,11 @@ impl Writer {
             let before = state;
             if let Some(effect) = state.step(step) {
                 self.write_run_state(entry.run, &state)?;
+                if state.climbed != before.climbed {
+                    let sql = "UPDATE runs SET climbed_at = ?2 WHERE run = ?1";
+                    let values = params![entry.run.0.cast_signed(), place.at];
+                    self.connection.prepare_cached(sql)?.execute(values)?;
+                }
                 if state.stage != before.stage {
                     self.change_run(place, entry, why)?;
                 }

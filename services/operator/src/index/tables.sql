@@ -107,6 +107,8 @@ CREATE TABLE runs (
     from_at INTEGER NOT NULL,
     -- The domain's `RunState`, with `chunks` and `status`.
     read INTEGER NOT NULL DEFAULT 0, closed INTEGER NOT NULL DEFAULT 0, climbed INTEGER NOT NULL DEFAULT 0,
+    -- The offset of the step by which it climbed last.
+    climbed_at INTEGER NOT NULL DEFAULT -1,
     -- How its orders and replays stand.
     accepted INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
     passed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, pending INTEGER NOT NULL DEFAULT 0,

@@ -22,6 +22,9 @@ const PORTION: usize = 10_000;
 const PORTION_TIME: f64 = 10.0;
 /// For how long no more orders of a run came when its author counts as gone. An author waits less for each acknowledgement.
 const SILENCE: Duration = Duration::from_secs(90);
+/// For how long nothing came of what another carrier climbed to when that one counts as gone. To publish it too does no harm, but it costs,
+/// and two together go faster than the run may.
+const GRACE: Duration = Duration::from_secs(10);
 /// So many bytes are published at a time at most.
 const SLICE_BYTES: u64 = 32 << 20;
 
@@ -54,7 +57,7 @@ pub(super) struct Due {
 pub(super) enum Turn {
     /// Publish these, in order, and tell each by [`Course::published`], or give it up.
     Publish(Vec<Due>),
-    /// Append this to the journal, and tell where it stands by [`Course::appended`].
+    /// Append this to the journal, and tell where it stands by [`Course::stepped`].
     Append(RunStep),
     /// Nothing now.
     Wait,
@@ -87,6 +90,10 @@ pub(super) struct Course<'a> {
     heard: i64,
     /// What it appended last: nothing is decided before the index has it.
     appended: Option<Offset>,
+    /// Where its own last climb stands.
+    climb: Option<Offset>,
+    /// The last climb of another carrier, and when something came of the run since.
+    other: Option<(i64, UnixMillis)>,
     /// How many chunks of orders were there, and since when no more come.
     chunks: Option<(u32, UnixMillis)>,
     is_paused: bool,
@@ -108,6 +115,8 @@ impl<'a> Course<'a> {
             from: None,
             heard: -1,
             appended: None,
+            climb: None,
+            other: None,
             chunks: None,
             is_paused: false,
         }
@@ -143,7 +152,7 @@ impl<'a> Course<'a> {
         for number in self.ramp.late(now) {
             self.look(number, now)?;
         }
-        self.advance(now, most, found.journal.state.climbed)
+        self.advance(now, most, &found)
     }
 
     /// Its author appends chunk by chunk. Whoever took the first ones for all would finish the run before its end.
@@ -161,7 +170,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    fn advance(&mut self, now: UnixMillis, most: usize, climbed: u64) -> Result<Turn, OperatorError> {
+    fn advance(&mut self, now: UnixMillis, most: usize, found: &Run) -> Result<Turn, OperatorError> {
+        let climbed = found.journal.state.climbed;
         loop {
             return Ok(match self.ramp.next(now) {
                 Move::Publish(range) => {
@@ -170,6 +180,9 @@ impl<'a> Course<'a> {
                         let last = range.end.min(range.start.saturating_add(self.portion)).saturating_sub(1);
                         let until = self.places.get(last).unwrap_or(&first).index + 1;
                         return Ok(Turn::Append(RunStep::Climb { until }));
+                    }
+                    if self.is_with_another(found, now) {
+                        return Ok(Turn::Wait);
                     }
                     let due = self.due(range, (most, climbed), now)?;
                     if due.is_empty() {
@@ -186,9 +199,31 @@ impl<'a> Course<'a> {
         }
     }
 
+    /// Whether another carrier, who may be alive, is to publish what the run climbed to: the one whose climb it was. Those who carried it
+    /// out before it was resumed stopped.
+    fn is_with_another(&mut self, found: &Run, now: UnixMillis) -> bool {
+        let Some(at) = found.journal.climbed_at.filter(|at| *at > found.journal.from_at) else {
+            return false;
+        };
+        if self.climb == Some(Offset(at)) {
+            return false;
+        }
+        let since = self.other.filter(|(known, _)| *known == at).map_or(now, |(_, since)| since);
+        self.other = Some((at, since));
+        since.after(GRACE) > now
+    }
+
     /// This replay was handed to Kafka.
     pub(super) fn published(&mut self, number: usize, now: UnixMillis) {
         self.ramp.published(number, now);
+    }
+
+    /// This step was appended in its name, and stands there.
+    pub(super) fn stepped(&mut self, step: &RunStep, at: Offset) {
+        if matches!(step, RunStep::Climb { .. }) {
+            self.climb = Some(at);
+        }
+        self.appended(at);
     }
 
     /// What was appended in its name stands there.
@@ -239,6 +274,7 @@ impl<'a> Course<'a> {
         })?;
         for (item, at, what) in news.unwrap_or_default() {
             self.heard = at;
+            self.other = self.other.map(|(at, _)| (at, now));
             let Some(number) = self.place_of.get(&item).copied() else { continue };
             if what == Answer::Superseded.as_str() {
                 self.ramp.heard(number, Answer::Superseded, now);

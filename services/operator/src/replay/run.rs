@@ -9,6 +9,7 @@ use serde::Serialize;
 use tidegate_domain::inbox::RunId;
 use tidegate_domain::{Topic, UnixMillis};
 use tidegate_kafka::{Fatal, Publisher};
+use tidegate_pipeline::journal::RunStep;
 
 use super::course::{Course, Turn};
 use super::order::{Journal, Session};
@@ -129,9 +130,11 @@ impl<'a> Runner<'a> {
             }
             match turn {
                 Turn::Publish(due) => self.publish(&due)?,
+                // An index that lags behind knows nothing of the author's silence.
+                Turn::Append(RunStep::Close) if !self.session.has_all()? => std::thread::sleep(PAUSE),
                 Turn::Append(step) => {
-                    let offset = self.journal.step(self.run, self.by, step)?;
-                    self.course.appended(offset);
+                    let offset = self.journal.step(self.run, self.by, step.clone())?;
+                    self.course.stepped(&step, offset);
                 }
                 Turn::Wait | Turn::Paused => std::thread::sleep(PAUSE),
                 Turn::Ended(end) => return Ok(end),

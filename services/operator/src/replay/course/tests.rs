@@ -227,7 +227,7 @@ fn turn(world: &mut World, who: usize, carrier: &mut Carrier<'_>, unsendable: bo
             None
         }
         Turn::Append(step) => {
-            course.appended(world.step(step));
+            course.stepped(&step, world.step(step.clone()));
             None
         }
         Turn::Wait | Turn::Paused => None,
@@ -425,6 +425,28 @@ fn a_run_whose_author_died_while_ordering_is_closed_and_what_comes_later_does_no
     let run = world.observer.run().unwrap();
     assert_eq!((run.accepted, run.refused, run.passed), (CHUNK as u64, CHUNK as u64, CHUNK as u64));
     assert_eq!(world.observer.item(CHUNK).state, State::Open);
+}
+
+#[test]
+fn of_two_carriers_the_one_who_climbed_publishes_and_the_other_only_when_nothing_comes_of_it() {
+    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    let turn_of = |world: &mut World, carriers: &mut [Carrier<'_>; 2], who: usize| {
+        for _ in 0..6 {
+            read_all(world, who);
+            turn(world, who, &mut carriers[who], false);
+        }
+    };
+    turn_of(&mut world, &mut carriers, 0);
+    turn_of(&mut world, &mut carriers, 1);
+    assert_eq!((world.published.len(), world.copies.len()), (4, 4), "each once");
+    // The first one is gone, and so is what it published.
+    (carriers[0].course, world.copies) = (None, Vec::new());
+    world.now = world.now.after(GRACE);
+    turn_of(&mut world, &mut carriers, 1);
+    assert_eq!((world.published.len(), world.copies.len()), (4, 4), "by the second one");
 }
 
 #[test]
