@@ -6,6 +6,7 @@ mod edit;
 mod order;
 mod originals;
 mod outgoing;
+mod places;
 mod publish;
 mod run;
 mod selection;
