@@ -9,7 +9,7 @@ use serde_json::json;
 use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_domain::inbox::{RampLimits, RunId};
 use tidegate_operator::{
-    DryRun, Edited, Needed, OperatorError, Ordering, Outcome, Pace, RunEnd, RunProgress,
+    DryRun, Edited, Needed, OperatorError, Ordering, Outcome, Pace, RunEnd, RunProgress, RunStatus,
 };
 
 use super::act::{Which, tell_outcome};
@@ -37,7 +37,7 @@ pub(crate) struct Replay {
     /// From which share of a step's items on, that failed again, it stops: within 0 and 1
     #[arg(long, default_value_t = RampLimits::CANARY.failures, value_name = "SHARE")]
     failures: f64,
-    /// How long an outcome may take
+    /// How long an outcome may take, and how long none may come
     #[arg(long, default_value = "2m", value_parser = humantime::parse_duration)]
     timeout: Duration,
     /// All in one step
@@ -61,31 +61,19 @@ pub(crate) struct Replay {
     /// End a run before its end
     #[arg(long, value_name = "RUN")]
     stop: Option<String>,
-    /// Order it, and leave it to another process to carry it out
+    /// Order it, and leave it to a console, which takes it up within a minute, or to --resume
     #[arg(long)]
     detach: bool,
 }
 
 pub(crate) fn run(config: Config, replay: &Replay) -> Answer {
-    if let Some(run) = &replay.resume {
-        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
-        return resume(&opened, replay, run);
-    }
-    if let Some(run) = &replay.pause {
-        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
-        opened.inbox.pause(run, &replay.which.by())?;
-        print(&format!("run {run} is paused: `tidegate dlq replay --resume {run}` goes on"));
-        return Ok(ExitCode::Ok);
-    }
-    if let Some(run) = &replay.stop {
-        let (run, opened) = (run_id(run)?, replay.which.open(config, Needed::Items)?);
-        opened.inbox.stop(
-            run,
-            &replay.which.by(),
-            replay.reason.as_deref().unwrap_or("an operator stopped it"),
-        )?;
-        print(&format!("run {run} is stopped: what is published already goes on"));
-        return Ok(ExitCode::Ok);
+    let steered =
+        [(&replay.resume, Steer::Resume), (&replay.pause, Steer::Pause), (&replay.stop, Steer::Stop)];
+    for (named, steer) in steered {
+        if let Some(named) = named {
+            let (run, opened) = (run_id(named)?, replay.which.open(config, Needed::Items)?);
+            return steered_run(&opened, replay, run, steer);
+        }
     }
     // What is done already is told by keys.
     let opened = replay.which.open(config, Needed::Words)?;
@@ -93,6 +81,60 @@ pub(crate) fn run(config: Config, replay: &Replay) -> Answer {
         Some(file) => edited(&opened, replay, file),
         None => selected(&opened, replay),
     }
+}
+
+/// What is wanted of a run that there is already.
+#[derive(Clone, Copy)]
+enum Steer {
+    Resume,
+    Pause,
+    Stop,
+}
+
+fn steered_run(opened: &Opened, replay: &Replay, run: RunId, steer: Steer) -> Answer {
+    let Some(found) = opened.inbox.run(run)? else {
+        crate::print_error(&format!("there is no run {run}: `tidegate dlq history --runs` lists them"));
+        return Ok(ExitCode::NotOk);
+    };
+    if found.what != "replay" {
+        let what = &found.what;
+        crate::print_error(&format!(
+            "run {run} is a {what}: its orders count as they are, there is nothing to steer"
+        ));
+        return Ok(ExitCode::NotOk);
+    }
+    let by = replay.which.by();
+    let told = match (steer, found.status) {
+        (Steer::Resume, status) => {
+            if matches!(status, RunStatus::Paused | RunStatus::Stopped) {
+                opened.inbox.resume(run, &by)?;
+            }
+            return see_through(opened, replay, run);
+        }
+        (Steer::Pause, RunStatus::Running | RunStatus::Paused) => {
+            opened.inbox.pause(run, &by)?;
+            format!("run {run} is paused: `tidegate dlq replay --resume {run}` goes on")
+        }
+        (Steer::Stop, RunStatus::Running | RunStatus::Paused) => {
+            let why = replay.reason.as_deref().unwrap_or("an operator stopped it");
+            opened.inbox.stop(run, &by, why)?;
+            format!(
+                "run {run} is stopped: what is published already goes on, what is not is as it was before"
+            )
+        }
+        (Steer::Pause | Steer::Stop, RunStatus::Stopped | RunStatus::Finished) => {
+            crate::print_error(&format!(
+                "run {run} rests already: `tidegate dlq history --run {run}` tells how it ended"
+            ));
+            return Ok(ExitCode::NotOk);
+        }
+    };
+    if replay.which.common.json {
+        print(&serde_json::to_string_pretty(&json!({ "run": opened.inbox.run(run)? }))?);
+    } else {
+        print(&told);
+    }
+    Ok(ExitCode::Ok)
 }
 
 impl Replay {
@@ -131,9 +173,13 @@ fn selected(opened: &Opened, replay: &Replay) -> Answer {
     let (snapshot, left_out) = snapshot.only(|state| ordering.fits(state));
     if snapshot.items.is_empty() {
         let others: u64 = left_out.values().sum();
-        print(&format!(
-            "nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"
-        ));
+        if replay.which.common.json {
+            print(&serde_json::to_string_pretty(&json!({ "fit": 0, "left_out": left_out }))?);
+        } else {
+            print(&format!(
+                "nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"
+            ));
+        }
         return Ok(ExitCode::NotOk);
     }
     let outcome = opened.inbox.order(&snapshot, ordering, &replay.which.by(), replay.reason.as_deref())?;
@@ -141,6 +187,7 @@ fn selected(opened: &Opened, replay: &Replay) -> Answer {
 }
 
 fn edited(opened: &Opened, replay: &Replay, file: &std::path::Path) -> Answer {
+    let ordering = Ordering::Replay { forced: replay.force_done, pace: replay.pace()? };
     let snapshot = replay.which.snapshot(opened)?;
     let [only] = snapshot.items.as_slice() else {
         return Err(OperatorError::Request("--edit takes one item".to_owned()).into());
@@ -159,21 +206,8 @@ fn edited(opened: &Opened, replay: &Replay, file: &std::path::Path) -> Answer {
         print(&serde_json::to_string_pretty(&told)?);
         return Ok(ExitCode::Ok);
     }
-    let outcome = opened.inbox.order_edited(&edited, &replay.which.by(), reason)?;
+    let outcome = opened.inbox.order_edited(&edited, &snapshot, ordering, &replay.which.by(), reason)?;
     carry_out(opened, replay, &outcome)
-}
-
-fn resume(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
-    use tidegate_operator::RunStatus::{Finished, Paused, Running, Stopped};
-    let Some(found) = opened.inbox.run(run)? else {
-        crate::print_error(&format!("there is no run {run}"));
-        return Ok(ExitCode::NotOk);
-    };
-    match found.status {
-        Paused | Stopped => opened.inbox.resume(run, &replay.which.by())?,
-        Running | Finished => {}
-    }
-    see_through(opened, replay, run)
 }
 
 fn carry_out(opened: &Opened, replay: &Replay, outcome: &Outcome) -> Answer {

@@ -1,5 +1,6 @@
 //! The inbox as a whole: its index, its logs, and how to read a dead letter's bytes.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use serde::Serialize;
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::Handler;
 use tidegate_codec::SchemaRegistry;
-use tidegate_domain::Topic;
+use tidegate_domain::{Partition, Topic};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{KafkaSettings, LogReader, ReadError};
-use tidegate_pipeline::Names;
+use tidegate_pipeline::{Names, TopicPartition};
 use tidegate_service::wiring;
 use tracing::warn;
 
@@ -62,6 +63,9 @@ pub enum Needed {
     Words,
 }
 
+/// The first offset that each log holds, and its end; of the index's logs by name and partition.
+type Ends = BTreeMap<(&'static str, i32), (i64, i64)>;
+
 /// How the index is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Status {
@@ -99,7 +103,7 @@ impl Inbox {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Brings the index up to date with what Kafka holds now, or waits until the process that has it did so. `each` is told how far
+    /// Brings the index up to date with what Kafka holds now, or waits until the one that has it did so. `each` is told how far
     /// it is, and may break it off. Words and keys are not looked at where they are not `needed`: that takes as long again.
     pub fn catch_up(
         &self,
@@ -107,6 +111,7 @@ impl Inbox {
         each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<(), OperatorError> {
         let mut stalled = (u64::MAX, Instant::now());
+        let mut wanted: Option<Ends> = None;
         loop {
             if let Some(mut follower) = self.follower()? {
                 let mut broken = follower.catch_up(each)?;
@@ -117,8 +122,10 @@ impl Inbox {
                 }
                 return Ok(());
             }
-            let wordless = if needed == Needed::Words { self.status()?.wordless } else { 0 };
-            let behind = self.behind()? + wordless;
+            // What comes from now on is not waited for: it may never end to come.
+            let ends = self.ends(needed)?;
+            let wanted = wanted.get_or_insert_with(|| ends.clone());
+            let behind = self.behind(wanted, &ends)?;
             if behind == 0 || each(Progress { done: 0, left: behind }).is_break() {
                 return Ok(());
             }
@@ -227,24 +234,35 @@ impl Inbox {
         Ok((Provenance { cluster: cluster.cluster_id()?, topics }, dead_letters))
     }
 
-    /// How many records the index lacks.
-    fn behind(&self) -> Result<u64, OperatorError> {
+    /// What each log holds now that the index follows.
+    fn ends(&self, needed: Needed) -> Result<Ends, OperatorError> {
+        let (_, partitions) = self.provenance()?;
+        let mut ends = Ends::new();
+        let mut add = |names: &[&'static str], topic: Topic, partition: i32| -> Result<(), OperatorError> {
+            let log = TopicPartition { topic, partition: Partition(partition) };
+            let (first, end) = self.shared.logs.bounds(&log)?;
+            ends.extend(names.iter().map(|name| ((*name, partition), (first.0, end.0))));
+            Ok(())
+        };
+        let names = if needed == Needed::Words { &["dlq", "search"][..] } else { &["dlq"] };
+        for partition in 0..i32::try_from(partitions).unwrap_or(i32::MAX) {
+            add(names, self.shared.names.dlq(), partition)?;
+        }
+        add(&["journal"], self.shared.names.dlq_journal(), 0)?;
+        Ok(ends)
+    }
+
+    /// How many records the index lacks of what the logs held when `wanted` was taken. `ends` is what they hold now: a topic that was made
+    /// anew meanwhile ends before.
+    fn behind(&self, wanted: &Ends, ends: &Ends) -> Result<u64, OperatorError> {
         let Some(connection) = self.shared.home.reader()? else { return Ok(1) };
         let positions = positions(&connection)?;
-        let (_, partitions) = self.provenance()?;
-        let mut logs: Vec<_> = (0..i32::try_from(partitions).unwrap_or(i32::MAX))
-            .map(|partition| ("dlq", self.shared.names.dlq(), partition))
-            .collect();
-        logs.push(("journal", self.shared.names.dlq_journal(), 0));
-        let mut behind = 0;
-        for (name, topic, partition) in logs {
-            let log =
-                tidegate_pipeline::TopicPartition { topic, partition: tidegate_domain::Partition(partition) };
-            let (first, end) = self.shared.logs.bounds(&log)?;
-            let next = positions.get(&(name.to_owned(), partition)).copied().unwrap_or(0).max(first.0);
-            behind += u64::try_from(end.0 - next).unwrap_or(0);
-        }
-        Ok(behind)
+        let lacks = |(log, (first, end)): (&(&str, i32), &(i64, i64))| {
+            let end = wanted.get(log).map_or(*end, |(_, wanted)| *end.min(wanted));
+            let next = positions.get(&(log.0.to_owned(), log.1)).copied().unwrap_or(0).max(*first);
+            u64::try_from(end - next).unwrap_or(0)
+        };
+        Ok(ends.iter().map(lacks).sum())
     }
 
     /// How the index is doing.
@@ -332,7 +350,7 @@ fn handler_name(handler: &Handler) -> String {
     }
 }
 
-fn positions(connection: &Connection) -> rusqlite::Result<std::collections::BTreeMap<(String, i32), i64>> {
+fn positions(connection: &Connection) -> rusqlite::Result<BTreeMap<(String, i32), i64>> {
     let mut statement = connection.prepare("SELECT log, partition, next FROM positions")?;
     let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     rows.collect()

@@ -31,5 +31,5 @@ pub use replay::{
     ClassForecast, DryRun, Edited, Example, Ordering, Original, Outcome, Pace, RunEnd, RunProgress, Selected,
     Selection, Snapshot,
 };
-pub use runs::{HistoryEntry, Run, RunStatus};
+pub use runs::{HistoryEntry, Run, RunPlace, RunStatus};
 pub use whereis::{FoundMark, Whereabouts};

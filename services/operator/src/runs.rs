@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension, Row, params};
 use serde::Serialize;
-use tidegate_domain::inbox::{RampLimits, RunId};
+use tidegate_domain::inbox::{RampLimits, RunId, RunState, Stage};
 
 use crate::error::OperatorError;
 use crate::inbox::Inbox;
@@ -46,12 +46,25 @@ pub struct Run {
     pub failed: u64,
     /// See [`Run::passed`].
     pub pending: u64,
+    /// How many were released by a stop before they were published, and nothing became of their items since.
+    pub released: u64,
     /// How it climbs.
     #[serde(skip)]
     pub ramp: Option<RampLimits>,
-    /// The offset in the journal that its ramp begins at, where it was resumed.
+    /// How it stands in the journal.
     #[serde(skip)]
-    pub(crate) from_at: Option<i64>,
+    pub journal: RunPlace,
+}
+
+/// How a run stands in the journal, as those need it who carry it out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunPlace {
+    /// The offset that its ramp begins at: its own, or that of its last resumption after a stop.
+    pub from_at: i64,
+    /// The offset of the step by which it climbed last; none: it did not.
+    pub climbed_at: Option<i64>,
+    /// What the steps of the journal make of it.
+    pub state: RunState,
 }
 
 /// How far a run is.
@@ -93,7 +106,7 @@ pub struct HistoryEntry {
 }
 
 const RUN: &str = "SELECT run, what, forced, begun, time, author, selection, total, status, why, changed_at, changed_by, rate,
-     ramp, from_at, accepted, refused, passed, failed, pending FROM runs";
+     ramp, from_at, accepted, refused, passed, failed, pending, chunks, read, closed, climbed, released, climbed_at FROM runs";
 
 impl Inbox {
     /// A run by its name.
@@ -171,6 +184,14 @@ fn unsigned(count: i64) -> u64 {
 
 fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
     let status: String = row.get(8)?;
+    let stage = Stage::from_name(&status).unwrap_or_default();
+    let state = RunState {
+        chunks: row.get(20)?,
+        read: row.get(21)?,
+        is_closed: row.get(22)?,
+        climbed: unsigned(row.get(23)?),
+        stage,
+    };
     Ok(Run {
         run: format!("{:016x}", row.get::<_, i64>(0)?),
         what: row.get(1)?,
@@ -180,23 +201,28 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         by: row.get(5)?,
         selection: row.get(6)?,
         total: unsigned(row.get(7)?),
-        status: match status.as_str() {
-            "paused" => RunStatus::Paused,
-            "stopped" => RunStatus::Stopped,
-            "finished" => RunStatus::Finished,
-            _ => RunStatus::Running,
+        status: match stage {
+            Stage::Running => RunStatus::Running,
+            Stage::Paused => RunStatus::Paused,
+            Stage::Stopped => RunStatus::Stopped,
+            Stage::Finished => RunStatus::Finished,
         },
         why: row.get(9)?,
         changed_at: row.get(10)?,
         changed_by: row.get(11)?,
         rate: row.get(12)?,
         ramp: row.get::<_, Option<String>>(13)?.and_then(|text| ramp_of(&text)),
-        from_at: row.get(14)?,
         accepted: unsigned(row.get(15)?),
         refused: unsigned(row.get(16)?),
         passed: unsigned(row.get(17)?),
         failed: unsigned(row.get(18)?),
         pending: unsigned(row.get(19)?),
+        released: unsigned(row.get(24)?),
+        journal: RunPlace {
+            from_at: row.get(14)?,
+            climbed_at: Some(row.get(25)?).filter(|at| *at >= 0),
+            state,
+        },
     })
 }
 

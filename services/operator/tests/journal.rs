@@ -19,7 +19,8 @@ fn shown(inbox: &Inbox) -> String {
     let mut groups = inbox.groups(&GroupQuery::default()).unwrap().groups;
     groups.sort_by(|a, b| a.key.cmp(&b.key));
     let overview = inbox.overview().unwrap();
-    serde_json::to_string_pretty(&(items, groups, overview)).unwrap()
+    let runs = inbox.runs(10).unwrap();
+    serde_json::to_string_pretty(&(items, groups, overview, runs)).unwrap()
 }
 
 /// What happens, in order: letters of two partitions, and entries of the journal.
@@ -42,15 +43,38 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (0..8_i64, seen).prop_map(move |(event, seen)| {
             Event::Entry(order(Order::Discard, vec![(id(event), seen, 0)]))
         }),
+        1 => proptest::sample::select(vec![
+            RunStep::Climb { until: 1 },
+            RunStep::Stop { why: "enough".to_owned() },
+            RunStep::Resume,
+            RunStep::Close,
+        ]).prop_map(|step| Event::Entry(run_step(step))),
         2 => (0..8_i64, 0..3_u32, proptest::sample::select(vec![
             Answer::Resolved, Answer::AlreadyDone, Answer::FailedAgain, Answer::Coalesced,
         ])).prop_map(move |(event, round, answer)| Event::Entry(outcome(id(event), round, answer))),
     ]
 }
 
+fn plan(chunks: u32) -> RunPlan {
+    RunPlan {
+        order: Order::Replay { forced: false },
+        total: 4,
+        chunks,
+        selection: "all items".to_owned(),
+        rate: Some(5.0),
+        ramp: Some(RampLimits::CANARY),
+    }
+}
+
+/// A step of the run that all orders here belong to.
+fn run_step(step: RunStep) -> Entry {
+    Entry::Run(RunEntry { run: RunId(7), by: "ann".to_owned(), at: UnixMillis(1), step })
+}
+
 /// The records of each log.
 fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
-    let (mut letters, mut journal) = (vec![Vec::new(), Vec::new()], Vec::new());
+    let mut letters = vec![Vec::new(), Vec::new()];
+    let mut journal = vec![entry(0, 0, &run_step(RunStep::Begin(plan(3))))];
     for (time, event) in (0..).zip(events) {
         match event {
             Event::Letter(partition, letter) => {
@@ -183,19 +207,10 @@ fn a_run_tells_how_its_orders_and_replays_stand() {
     let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
     let inbox = inbox(dir.path());
     let order_of = Order::Replay { forced: false };
-    let plan = RunPlan {
-        order: order_of,
-        total: 4,
-        chunks: 1,
-        selection: "all items".to_owned(),
-        rate: Some(5.0),
-        ramp: Some(RampLimits::CANARY),
-    };
-    let step = |step| Entry::Run(RunEntry { run: RunId(7), by: "ann".to_owned(), at: UnixMillis(1), step });
     let id = |event: i64| Made::new(event, Some("charge")).id();
     let orders =
         order(order_of, vec![(id(1), None, 1), (id(2), None, 1), (id(3), None, 1), (id(4), Some(9), 1)]);
-    let begun = [entry(0, 1, &step(RunStep::Begin(plan))), entry(1, 2, &orders)];
+    let begun = [entry(0, 1, &run_step(RunStep::Begin(plan(1)))), entry(1, 2, &orders)];
     index.journal(&begun).unwrap();
     let counts =
         |run: &tidegate_operator::Run| (run.accepted, run.refused, run.passed, run.failed, run.pending);
@@ -208,6 +223,35 @@ fn a_run_tells_how_its_orders_and_replays_stand() {
     index.journal(&[entry(4, 5, &order(Order::Reopen, vec![(id(3), Some(1), 0)]))]).unwrap();
     assert_eq!(counts(&run()), (3, 1, 1, 1, 0));
     assert_eq!(run().ramp, Some(RampLimits::CANARY));
-    index.journal(&[entry(5, 6, &step(RunStep::Stop { why: "enough".to_owned() }))]).unwrap();
+    index.journal(&[entry(5, 6, &run_step(RunStep::Stop { why: "enough".to_owned() }))]).unwrap();
     assert_eq!((run().status, run().why.as_deref()), (tidegate_operator::RunStatus::Stopped, Some("enough")));
+}
+
+#[test]
+fn a_run_that_stops_lets_go_of_what_it_did_not_climb_to_and_takes_back_what_nobody_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letter = |event: i64| Made::new(event, Some("charge"));
+    let letters: Vec<_> = (1..5).map(|event| letter(event).record(event)).collect();
+    index.letters(Partition(0), &letters).unwrap();
+    let items = (1..5).map(|event| (letter(event).id(), None, 1)).collect();
+    let orders = order(Order::Replay { forced: false }, items);
+    let begun = [run_step(RunStep::Begin(plan(1))), orders, run_step(RunStep::Climb { until: 1 })];
+    let stop = run_step(RunStep::Stop { why: "enough".to_owned() });
+    for (offset, what) in (0..).zip(begun.iter().chain([&stop])) {
+        index.journal(&[entry(offset, offset, what)]).unwrap();
+    }
+    let states = || inbox.overview().unwrap().states;
+    let counts = || {
+        let run = inbox.run(RunId(7)).unwrap().unwrap();
+        (run.pending, run.released)
+    };
+    assert_eq!((states(), counts()), ([("open", 3), ("replaying", 1)].into(), (1, 3)));
+    let discard = order(Order::Discard, vec![(letter(4).id(), Some(3), 0)]);
+    index.journal(&[entry(4, 4, &discard), entry(5, 5, &run_step(RunStep::Resume))]).unwrap();
+    assert_eq!((states(), counts()), ([("discarded", 1), ("replaying", 3)].into(), (3, 0)));
+    let item = inbox.item(ItemRef::of_id(&letter(2).id())).unwrap().unwrap();
+    let told: Vec<_> = item.journal.iter().map(|entry| entry.what.as_str()).collect();
+    assert_eq!(told, ["replay", "released", "taken back"]);
 }

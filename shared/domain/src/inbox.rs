@@ -5,17 +5,20 @@
 //! the item that its author knew of, and counts only if there is none later and the step is legal. All readers agree on that,
 //! because nothing but the journal goes into it: not what the dead-letter topic holds, and no clock.
 //!
-//! Reading order: [`ItemId`] and [`Item`], [`fold`], [`Ramp`] (how fast a run may go on), [`group_state`].
+//! Reading order: [`ItemId`] and [`Item`], [`fold`], [`RunState`] (how a run stands), [`Ramp`] (how
+//! fast it may go on), [`group_state`].
 
 mod fold;
 mod group;
 mod item;
 mod ramp;
+mod run;
 
 pub use fold::{Action, Answer, End, Entry, Folded, Outcome, Void, fold};
 pub use group::{GroupState, Life, group_state};
 pub use item::{Item, ItemId, ItemIdError, Replay, ReplayHeader, ReplayHeaderError, RunId, State};
 pub use ramp::{Ends, Move, Ramp, RampLimits, Stop};
+pub use run::{Effect, RunState, Stage, Step};
 
 /// The header of a record that an operator sends to ingest again: which item it is, and its round; see [`ReplayHeader`].
 pub const REPLAY_HEADER: &str = "job-replay";

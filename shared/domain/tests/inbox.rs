@@ -301,7 +301,7 @@ fn check(events: &[Event]) -> Result<World, TestCaseError> {
             let by_another = match entry {
                 // A copy of an earlier round may take over its key as this one.
                 Entry::Outcome(outcome) => outcome.round != round || KEY_OF[item] == 1,
-                Entry::Action { .. } => true,
+                Entry::Action { .. } | Entry::Release { .. } | Entry::Retake { .. } => true,
             };
             ended_by_others |= ordered && !known.orders(Offset(offset as i64)) && by_another;
         }

@@ -137,22 +137,44 @@ pub struct RunEntry {
     pub step: RunStep,
 }
 
-/// What happens to a run. The last one counts.
+/// What happens to a run. Which of them count is decided by [`tidegate_domain::inbox::RunState`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum RunStep {
-    /// It is ordered; its actions follow. Without a ramp it acts on its items by the actions alone.
+    /// It is ordered; its actions follow, in as many records as the plan says. Without a ramp it acts on its items by the actions alone.
     Begin(RunPlan),
     /// Nothing more is published until it is resumed.
     Pause,
     /// It goes on after a pause, or, with a ramp from its first step on, after a stop.
     Resume,
-    /// It does not go on.
+    /// It does not go on, and releases the items whose replays it did not climb to.
     Stop {
         /// Why.
         why: String,
     },
+    /// Its author fell silent before all of its orders were there: no more of them count.
+    Close,
+    /// So many of its accepted replays, in their order, may be published from now on.
+    Climb {
+        /// How many, from the first on.
+        until: u64,
+    },
     /// All of its items have an end.
     Finish,
+}
+
+impl RunStep {
+    /// What it is to a run that is begun.
+    pub fn step(&self) -> Option<inbox::Step> {
+        match self {
+            Self::Begin(_) => None,
+            Self::Pause => Some(inbox::Step::Pause),
+            Self::Resume => Some(inbox::Step::Resume),
+            Self::Stop { .. } => Some(inbox::Step::Stop),
+            Self::Close => Some(inbox::Step::Close),
+            Self::Climb { until } => Some(inbox::Step::Climb(*until)),
+            Self::Finish => Some(inbox::Step::Finish),
+        }
+    }
 }
 
 /// What a run is to do, as it was confirmed.

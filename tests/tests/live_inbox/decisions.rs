@@ -1,28 +1,55 @@
 //! Discards, groups, and operators who decide at once.
 
+use std::ops::ControlFlow;
+use std::sync::Barrier;
+
 use serde_json::json;
+use tidegate_domain::inbox::RampLimits;
+use tidegate_operator::{Filter, Inbox, Ordering, Pace, RunEnd, Selection, Snapshot};
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 
 use crate::operators::{Broken, LONG};
 
+/// Each of several orders about this many items is more than one record of the journal.
+const MANY: usize = 6000;
+
 #[test]
-fn of_a_discard_and_a_replay_at_once_one_counts_for_each_item() {
-    let broken = Broken::with_dead("decide", &tasks("t", 2000));
+fn of_a_discard_and_a_replay_of_what_both_operators_saw_one_counts_for_each_item_and_the_other_is_refused() {
+    let broken = Broken::with_dead("decide", &tasks("t", MANY));
     broken.repair();
-    for operator in ["ann", "bob"] {
-        broken.json(operator, 0, &["dlq", "groups"]);
+    let all = Selection::Filter(Filter::default());
+    let (ann, bob) = (broken.inbox("ann"), broken.inbox("bob"));
+    let seen = [ann.snapshot(&all).unwrap(), bob.snapshot(&all).unwrap()];
+    let replay = Ordering::Replay { forced: false, pace: Pace { rate: None, ramp: RampLimits::ALL_AT_ONCE } };
+    let at_once = Barrier::new(2);
+    let order = |inbox: &Inbox, snapshot: &Snapshot, ordering, by| {
+        at_once.wait();
+        inbox.order(snapshot, ordering, by, Some("test data")).unwrap()
+    };
+    let (replayed, discarded) = std::thread::scope(|scope| {
+        let replayed = scope.spawn(|| order(&ann, &seen[0], replay, "ann"));
+        let discarded = scope.spawn(|| order(&bob, &seen[1], Ordering::Discard, "bob"));
+        (replayed.join().unwrap(), discarded.join().unwrap())
+    });
+    for (order, other) in [(&replayed, &discarded), (&discarded, &replayed)] {
+        let refused = order.refused.values().sum::<u64>();
+        assert_eq!(
+            (order.accepted + refused, refused),
+            (MANY as u64, other.accepted),
+            "{replayed:?} {discarded:?}"
+        );
+        assert!(order.refused.keys().all(|reason| reason == "stale"), "{order:?}");
     }
-    let mut ann = broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp"]);
-    let mut bob =
-        broken.start("bob", &["dlq", "discard", "--class", "task", "--reason", "test data", "--yes"]);
-    let exits = [ann.wait(LONG), bob.wait(LONG)];
-    assert!(exits.contains(&Exit(0)), "{exits:?}\n{}\n{}", ann.stderr(), bob.stderr());
+    if replayed.accepted > 0 {
+        let end = ann.carry_out(replayed.run, "ann", &mut |_| ControlFlow::Continue(())).unwrap();
+        assert_eq!(end, RunEnd::Finished);
+    }
     broken.jobs.wait_settled(LONG);
     let states = broken.states();
     let count = |state: &str| states[state].as_u64().unwrap_or(0);
-    assert_eq!(count("resolved") + count("discarded"), 2000, "{states}");
-    assert_eq!(broken.calls.tasks() as u64, count("resolved"), "what was discarded did not run");
+    assert_eq!((count("resolved"), count("discarded")), (replayed.accepted, discarded.accepted), "{states}");
+    assert_eq!(broken.calls.tasks() as u64, replayed.accepted, "what was discarded did not run");
     assert_eq!(broken.calls.other_than(1), []);
 }
 

@@ -1,13 +1,17 @@
 //! A pipeline whose endpoint is broken until it is repaired, and operators with an index each.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
+use tidegate_bootstrap::Config;
+use tidegate_operator::{Inbox, Needed};
 use tidegate_tests::endpoint::Answer;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, Tally, Task};
+use tidegate_tests::ports::free_port;
 use tidegate_tests::process::{Process, Setup};
 
 pub(crate) const LONG: Duration = Duration::from_secs(120);
@@ -55,12 +59,32 @@ impl Broken {
 
     /// Starts a command of `operator`, who has an index of their own.
     pub(crate) fn start(&self, operator: &str, arguments: &[&str]) -> Process {
+        self.setup(operator, arguments).start()
+    }
+
+    fn setup(&self, operator: &str, arguments: &[&str]) -> Setup {
         let index = self.indexes.path().join(operator).display().to_string();
         let arguments = [arguments, &["--index", &index]].concat();
         Setup::new(operator, &arguments)
             .config(self.jobs.pipeline.config())
             .env("TIDEGATE_OPERATOR", operator)
-            .start()
+    }
+
+    /// A console that has the index of `operator`.
+    pub(crate) fn console(&self, operator: &str) -> Process {
+        let address = format!("127.0.0.1:{}", free_port());
+        let mut console =
+            self.setup(operator, &["console"]).env("TIDEGATE_CONSOLE__LISTEN", &address).start();
+        console.wait_for_url(&format!("http://{address}/livez"), LONG);
+        console
+    }
+
+    /// What the commands and the console of `operator` are thin around, up to date.
+    pub(crate) fn inbox(&self, operator: &str) -> Inbox {
+        let config = Config::parse("test", self.jobs.pipeline.config(), std::iter::empty()).unwrap();
+        let inbox = Inbox::open(Arc::new(config), Some(&self.indexes.path().join(operator))).unwrap();
+        inbox.catch_up(Needed::Items, &mut |_| ControlFlow::Continue(())).unwrap();
+        inbox
     }
 
     /// Runs it to its end.

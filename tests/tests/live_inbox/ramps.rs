@@ -3,6 +3,7 @@
 use serde_json::json;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
+use tidegate_tests::wait::wait_until;
 
 use crate::operators::{Broken, LONG};
 
@@ -15,11 +16,14 @@ fn a_poison_stops_the_ramp_at_its_first_step() {
     assert_eq!(exit, Exit(3), "{stdout}\n{stderr}");
     assert!(stdout.contains("stopped: 1 of the 1 replays of step 1"), "{stdout}");
     assert_eq!(broken.calls.calls(), 1, "the others were not published");
-    assert_eq!(broken.states(), json!({ "failed-again": 1, "replaying": 39 }));
-    // What the run holds is let go of, and may be decided anew.
-    let (exit, stdout, _) = broken.run("bob", &["dlq", "reopen", "--state", "replaying", "--yes"]);
-    assert_eq!(exit, Exit(0), "{stdout}");
     assert_eq!(broken.states(), json!({ "failed-again": 1, "open": 39 }));
+    // What it did not send may be decided anew, and does not come back to the run then.
+    let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
+    let discard = ["dlq", "discard", "--state", "open", "--reason", "poison", "--yes"];
+    assert_eq!(broken.json("bob", 0, &discard)["accepted"], 39);
+    assert_eq!(broken.run("ann", &["dlq", "replay", "--resume", &run]).0, Exit(0), "nothing is left to do");
+    assert_eq!(broken.calls.calls(), 1);
+    assert_eq!(broken.states(), json!({ "failed-again": 1, "discarded": 39 }));
 }
 
 #[test]
@@ -50,7 +54,7 @@ fn a_ramp_climbs_while_its_steps_pass_and_begins_anew_after_a_stop() {
 }
 
 #[test]
-fn a_replay_whose_outcomes_do_not_come_stops_and_says_so() {
+fn a_replay_whose_worker_is_gone_stops_and_goes_on_when_it_is_back() {
     let mut broken = Broken::with_dead("lost", &tasks("t", 3));
     broken.repair();
     broken.jobs.pipeline.stop("worker");
@@ -69,6 +73,58 @@ fn a_replay_whose_outcomes_do_not_come_stops_and_says_so() {
 }
 
 #[test]
+fn an_outcome_that_is_lost_after_its_job_ran_stops_the_run_and_the_job_runs_no_more() {
+    let mut broken = Broken::with_dead("lost", &[Task::new("one")]);
+    broken.repair();
+    broken.jobs.pipeline.stop("worker");
+    let client = broken.jobs.pipeline.client.clone();
+    let records = |topic: &str| client.offsets(topic).values().map(|(first, end)| end - first).sum::<i64>();
+    let (job_topic, journal) = (broken.jobs.job_topic(), broken.jobs.pipeline.topic("dlq-journal"));
+    let before = records(&job_topic);
+    let mut ann = broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--timeout", "5s"]);
+    wait_until("the replay to be published", LONG, || records(&job_topic) > before);
+    ann.pause();
+    broken.jobs.start_one("worker");
+    broken.calls.wait_for_tasks(1, LONG);
+    broken.jobs.wait_settled(LONG);
+    // It ran, its outcome is in the journal, and nobody read it.
+    client.delete_records(&journal, 0, client.offsets(&journal)[&0].1);
+    ann.resume();
+    assert_eq!(ann.wait(LONG), Exit(3), "{}", ann.stderr());
+    assert!(ann.stdout().contains("1 outcomes of step 1 did not come in time"), "{}", ann.stdout());
+    let run = broken.only_run("ann")["run"].as_str().unwrap().to_owned();
+    let end = broken.json("ann", 0, &["dlq", "replay", "--resume", &run]);
+    assert_eq!((&end["end"], &end["run"]["passed"]), (&json!("finished"), &json!(1)), "{end}");
+    assert_eq!((broken.calls.calls(), broken.calls.other_than(1)), (1, vec![]));
+}
+
+#[test]
+fn what_has_no_topic_to_go_back_to_is_given_up_with_the_reason_and_the_run_ends() {
+    let mut broken = Broken::with_dead("topicless", &tasks("t", 3));
+    broken.jobs.pipeline.stop("worker");
+    broken.jobs.pipeline.client.delete_topic(&broken.jobs.job_topic());
+    let end = broken.json("ann", 0, &["dlq", "replay", "--class", "task", "--yes"]);
+    assert_eq!((&end["end"], &end["progress"]["withdrawn"]), (&json!("finished"), &json!(3)), "{end}");
+    assert_eq!(broken.states(), json!({ "open": 3 }));
+    let history = broken.run("bob", &["dlq", "history"]).1;
+    assert!(history.contains("there is no topic"), "{history}");
+}
+
+#[test]
+fn only_a_run_that_goes_on_can_be_paused_or_stopped() {
+    let broken = Broken::with_dead("steered", &tasks("t", 2));
+    broken.repair();
+    assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(0));
+    let finished = broken.only_run("ann")["run"].as_str().unwrap().to_owned();
+    for (run, told) in [(finished.as_str(), "rests already"), ("00000000000000ab", "there is no run")] {
+        for steer in ["--pause", "--stop"] {
+            let (exit, _, stderr) = broken.run("ann", &["dlq", "replay", steer, run]);
+            assert!(exit == Exit(3) && stderr.contains(told), "{steer} {run}: {exit:?} {stderr}");
+        }
+    }
+}
+
+#[test]
 fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
     let broken = Broken::with_dead("paused", &tasks("t", 300));
     broken.repair();
@@ -76,8 +132,8 @@ fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
         broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "50"]);
     broken.calls.wait_for_tasks(20, LONG);
     let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
-    assert_eq!(broken.run("bob", &["dlq", "replay", "--pause", &run]).0, Exit(0));
-    tidegate_tests::wait::wait_until("the run to rest", LONG, || {
+    assert_eq!(broken.json("bob", 0, &["dlq", "replay", "--pause", &run])["run"]["status"], "paused");
+    wait_until("the run to rest", LONG, || {
         let before = broken.calls.calls();
         std::thread::sleep(std::time::Duration::from_millis(1500));
         broken.calls.calls() == before

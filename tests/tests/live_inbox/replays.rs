@@ -1,10 +1,12 @@
 //! Replays: each item once a round, whoever replays it, and however often.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
+use tidegate_tests::wait::wait_until;
 
 use crate::operators::{Broken, LONG};
 
@@ -34,7 +36,9 @@ fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
     let runs = broken.run("cyd", &["dlq", "history", "--runs", "--json"]).1;
     let runs: Vec<serde_json::Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sum = |name: &str| runs.iter().map(|run| run[name].as_u64().unwrap()).sum::<u64>();
-    assert_eq!((runs.len(), sum("accepted"), sum("passed")), (2, 10_000, 10_000), "{runs:?}");
+    // Who begins later may find that nothing is left to order.
+    assert!((1..=2).contains(&runs.len()), "{runs:?}");
+    assert_eq!((sum("accepted"), sum("passed")), (10_000, 10_000), "{runs:?}");
 }
 
 #[test]
@@ -60,6 +64,51 @@ fn a_replay_whose_console_is_killed_at_half_is_seen_through_by_another() {
 }
 
 #[test]
+fn a_replay_that_is_left_to_a_console_is_carried_out_by_one_that_runs() {
+    let broken = Broken::with_dead("detached", &tasks("t", 20));
+    broken.repair();
+    let _console = broken.console("bob");
+    let told = broken.json("ann", 0, &[&ALL[..5], &["--yes", "--detach"]].concat());
+    assert_eq!(told["accepted"], 20, "{told}");
+    broken.calls.wait_for_tasks(20, LONG);
+    broken.jobs.wait_settled(LONG);
+    wait_until("the run to end", LONG, || broken.only_run("ann")["status"] == "finished");
+    assert_eq!(broken.states(), json!({ "resolved": 20 }));
+    assert_eq!(broken.calls.other_than(1), []);
+}
+
+#[test]
+fn a_command_beside_a_console_on_one_index_works_while_letters_keep_coming() {
+    let broken = Broken::with_dead("beside", &tasks("t", 30));
+    broken.repair();
+    let mut console = broken.console("ann");
+    let (client, dlq) = (&broken.jobs.pipeline.client, broken.jobs.pipeline.topic("dlq"));
+    let (stop, came) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                client.produce(&dlq, &tidegate_tests::kafka_io::Record::default().value("v"));
+                came.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let commands = || {
+            let listed = broken.run("ann", &["dlq", "list", "--class", "task", "--json"]);
+            let replayed = broken.run("ann", &[&ALL[..], &["--yes"]].concat());
+            (listed, replayed)
+        };
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(commands));
+        stop.store(true, Ordering::Relaxed);
+        let (listed, replayed) = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        assert_eq!((listed.0, listed.1.lines().count()), (Exit(0), 30), "{}", listed.2);
+        assert_eq!(replayed.0, Exit(0), "{}\n{}", replayed.1, replayed.2);
+    });
+    assert!(came.load(Ordering::Relaxed) > 10, "letters came meanwhile");
+    broken.jobs.wait_settled(LONG);
+    assert_eq!((broken.calls.tasks(), broken.calls.other_than(1)), (30, vec![]));
+    assert!(console.is_running());
+}
+
+#[test]
 fn a_dry_run_is_the_default_and_changes_nothing() {
     let broken = Broken::with_dead("dry", &tasks("t", 5));
     let dry = broken.json("ann", 0, &ALL[..5]);
@@ -73,8 +122,8 @@ fn a_dry_run_is_the_default_and_changes_nothing() {
     assert_eq!(broken.states(), json!({ "open": 5 }));
     let (exit, _, stderr) = broken.run("ann", &["dlq", "replay", "--yes"]);
     assert!(exit == Exit(2) && stderr.contains("--all"), "{stderr}");
-    let (exit, _, _) = broken.run("ann", &["dlq", "replay", "--class", "other", "--yes"]);
-    assert_eq!(exit, Exit(3));
+    let nothing = broken.json("ann", 3, &["dlq", "replay", "--class", "other", "--yes"]);
+    assert_eq!(nothing, json!({ "fit": 0, "left_out": {} }));
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Threads that carry runs out, one for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tidegate_domain::inbox::RunId;
@@ -17,8 +17,14 @@ use crate::inbox::Step;
 const NAME: &str = "console";
 /// How long after a failure a run is tried again.
 const PAUSE: Duration = Duration::from_secs(2);
-/// So many runs at most are looked through at the start for those that go on.
+/// So many runs at most are looked through for those that go on.
 const LATEST: usize = 1000;
+/// How often it is looked for runs that nobody carries out.
+const LOOK: Duration = Duration::from_secs(10);
+/// After so many looks without a change a run is taken over: two who carry one out publish it twice, which does no harm, and no good.
+const IDLE_LOOKS: u32 = 3;
+/// How soon the threads end after a stop.
+const TICK: Duration = Duration::from_millis(200);
 
 /// How far a run is, as the thread that carries it out knows it.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +34,10 @@ pub(super) struct Known {
     pub(super) steps: Vec<Step>,
     /// What had ended before the step under way.
     before: (u64, u64),
-    is_active: bool,
+    /// A thread carries it out.
+    pub(super) is_active: bool,
+    /// Somebody asked for it while the thread was about to end: it looks again.
+    again: bool,
 }
 
 impl Known {
@@ -73,7 +82,8 @@ impl Carriers {
         self.known.lock().get(&run).cloned()
     }
 
-    /// Goes on with every run that has not ended, as soon as the index has what Kafka has: whoever carried it out may be gone.
+    /// Goes on with every run that has not ended, as soon as the index has what Kafka has; and from then on with those of which nothing
+    /// comes: whoever carried them out may be gone, or nobody did.
     pub(super) fn go_on_with_all(&self) {
         let carriers = self.clone();
         let thread =
@@ -84,25 +94,48 @@ impl Carriers {
     }
 
     fn look_for_runs(&self) {
-        let stop = || self.stop.load(Ordering::Relaxed);
-        let mut each = |_: Progress| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        while !stop() {
-            let looked = self.inbox.catch_up(Needed::Items, &mut each).and_then(|()| self.inbox.runs(LATEST));
-            match looked {
-                Ok(runs) => return runs.iter().for_each(|run| self.go_on_with(run)),
+        // Whoever carried them out before this console began may have been this console.
+        let mut looks = Looks::default();
+        let mut is_first = true;
+        while !self.stop.load(Ordering::Relaxed) {
+            match self.runs() {
+                Ok(runs) => {
+                    let idle = looks.idle(&runs);
+                    let taken = runs.iter().filter(|run| is_first || idle.contains(&run.run));
+                    taken.for_each(|run| self.go_on_with(run));
+                    is_first = false;
+                    self.rest(LOOK);
+                }
                 Err(error) => {
                     warn!(%error, "runs that may have to go on can't be looked for; it is tried again");
-                    std::thread::sleep(PAUSE);
+                    self.rest(PAUSE);
                 }
             }
         }
     }
 
+    fn runs(&self) -> Result<Vec<Run>, OperatorError> {
+        let stop = || self.stop.load(Ordering::Relaxed);
+        let mut each = |_: Progress| if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        self.inbox.catch_up(Needed::Items, &mut each)?;
+        self.inbox.runs(LATEST)
+    }
+
+    /// Sleeps, until it is to stop.
+    fn rest(&self, time: Duration) {
+        let began = Instant::now();
+        while began.elapsed() < time && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(TICK);
+        }
+    }
+
     fn go_on_with(&self, run: &Run) {
-        let goes_on = matches!(run.status, RunStatus::Running | RunStatus::Paused);
-        if let (true, "replay", Some(id)) = (goes_on, run.what.as_str(), RunId::parse(&run.run)) {
-            info!(run = run.run, "going on with a run");
-            self.begin(id);
+        if let (true, Some(id)) = (goes_on(run), RunId::parse(&run.run)) {
+            let is_new = self.known(id).is_none_or(|known| !known.is_active);
+            if is_new {
+                info!(run = run.run, "going on with a run");
+                self.begin(id);
+            }
         }
     }
 
@@ -114,7 +147,8 @@ impl Carriers {
     /// Carries a run out, unless that is under way already.
     pub(super) fn begin(&self, run: RunId) {
         let mut known = self.known.lock();
-        if known.get(&run).is_some_and(|known| known.is_active) {
+        if let Some(known) = known.get_mut(&run).filter(|known| known.is_active) {
+            known.again = true;
             return;
         }
         known.insert(run, Known { is_active: true, ..Known::default() });
@@ -137,6 +171,20 @@ struct Carrier {
 
 impl Carrier {
     fn carry(self) {
+        loop {
+            self.see_through();
+            let mut known = self.known.lock();
+            let Some(known) = known.get_mut(&self.run) else { return };
+            // Decided and told under one lock: whoever asks for the run now either finds the flag still read, or no thread.
+            if !std::mem::take(&mut known.again) || self.stop.load(Ordering::Relaxed) {
+                known.is_active = false;
+                known.under_way = 0;
+                return;
+            }
+        }
+    }
+
+    fn see_through(&self) {
         while !self.stop.load(Ordering::Relaxed) {
             let mut each = |progress: &RunProgress| {
                 if let Some(known) = self.known.lock().get_mut(&self.run) {
@@ -160,10 +208,31 @@ impl Carrier {
                 }
             }
         }
-        if let Some(known) = self.known.lock().get_mut(&self.run) {
-            known.is_active = false;
-            known.under_way = 0;
-        }
+    }
+}
+
+/// A run of replays that somebody should carry out.
+fn goes_on(run: &Run) -> bool {
+    run.what == "replay" && matches!(run.status, RunStatus::Running | RunStatus::Paused)
+}
+
+/// How each run stood when it was looked at last, and how often it was so before.
+#[derive(Debug, Default)]
+struct Looks(BTreeMap<String, (Run, u32)>);
+
+impl Looks {
+    /// The runs that are to go on and of which nothing came for some looks: whoever carried them out may be gone. Of one that an operator
+    /// paused nothing is to come, so it waits for its resumption.
+    fn idle(&mut self, runs: &[Run]) -> BTreeSet<String> {
+        let looked = |run: &Run| {
+            let known = self.0.get(&run.run).filter(|(known, _)| known == run);
+            (run.run.clone(), (run.clone(), known.map_or(0, |(_, looks)| looks + 1)))
+        };
+        let running = runs.iter().filter(|run| goes_on(run) && run.status == RunStatus::Running);
+        let now: BTreeMap<_, _> = running.map(looked).collect();
+        self.0 = now;
+        let idle = self.0.iter().filter(|(_, (_, looks))| *looks >= IDLE_LOOKS);
+        idle.map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -186,5 +255,60 @@ mod tests {
         let steps: Vec<_> = known.steps.iter().map(|step| (step.items, step.passed, step.failed)).collect();
         assert_eq!(steps, [(1, 1, 0), (5, 4, 1), (25, 15, 2)]);
         assert_eq!(known.under_way, 2);
+    }
+
+    fn run(name: &str, status: RunStatus, passed: u64) -> Run {
+        Run {
+            run: name.to_owned(),
+            what: "replay".to_owned(),
+            forced: false,
+            begun_at: 1,
+            time: 1,
+            by: "ann".to_owned(),
+            selection: String::new(),
+            total: 9,
+            status,
+            why: None,
+            changed_at: 1,
+            changed_by: "ann".to_owned(),
+            rate: None,
+            accepted: 9,
+            refused: 0,
+            passed,
+            failed: 0,
+            pending: 9 - passed,
+            released: 0,
+            ramp: None,
+            journal: tidegate_operator::RunPlace::default(),
+        }
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_comes_for_some_looks_is_taken_over() {
+        let mut looks = Looks::default();
+        let running = RunStatus::Running;
+        let mut look = |runs: &[Run]| looks.idle(runs).into_iter().collect::<Vec<_>>().join(" ");
+        let paused = run("c", RunStatus::Paused, 1);
+        for passed in 0..IDLE_LOOKS.into() {
+            assert_eq!(look(&[run("a", running, passed), run("b", running, 1), paused.clone()]), "");
+        }
+        assert_eq!(look(&[run("a", running, 9), run("b", running, 1), paused.clone()]), "b");
+        assert_eq!(look(&[run("a", running, 9), run("b", RunStatus::Finished, 9), paused]), "");
+    }
+
+    #[test]
+    fn a_run_that_is_asked_for_while_its_thread_is_about_to_end_is_looked_at_again() {
+        let known =
+            Arc::new(Mutex::new(BTreeMap::from([(RunId(1), Known { is_active: true, ..Known::default() })])));
+        let inbox = Inbox::open(Arc::new(config()), Some(tempfile::tempdir().unwrap().path())).unwrap();
+        let carriers = Carriers { inbox, stop: Arc::default(), known: known.clone() };
+        carriers.begin(RunId(1));
+        assert!(known.lock()[&RunId(1)].again, "its thread sees that before it ends");
+    }
+
+    fn config() -> tidegate_bootstrap::Config {
+        let text = "[pipeline]\nname = \"test\"\n[kafka]\nbootstrap = \"127.0.0.1:1\"\n[registry]\nurl = \"http://127.0.0.1:1\"\n\
+                    [sources.orders]\nstart = \"earliest\"\n[classes.charge]\nsource = \"orders\"\nkey = [\"id\"]\nhandler = { type = \"log\" }\n";
+        tidegate_bootstrap::Config::parse("test", text, std::iter::empty()).unwrap()
     }
 }

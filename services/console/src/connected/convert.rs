@@ -259,7 +259,8 @@ pub(super) fn run(run: operator::Run, carriers: &Carriers) -> Run {
         passed: run.passed,
         failed: run.failed,
         pending: run.pending,
-        under_way: known.as_ref().map(|known| known.under_way),
+        released: run.released,
+        under_way: known.as_ref().filter(|known| known.is_active).map(|known| known.under_way),
         steps: known.filter(|_| ramp.is_some()).map(|known| known.steps).unwrap_or_default(),
         run: run.run,
     }

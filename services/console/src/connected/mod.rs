@@ -40,7 +40,7 @@ pub struct Connected {
 }
 
 impl Connected {
-    /// Opens the index, follows Kafka, and goes on with runs that another console left. The index is in `dir`; none: in the state
+    /// Opens the index, follows Kafka, and goes on with runs that nobody carries out. The index is in `dir`; none: in the state
     /// folder. `runtime` fetches schemas.
     pub fn start(config: Arc<Config>, dir: Option<&Path>, runtime: Handle) -> Result<Self, OperatorError> {
         let inbox = operator::Inbox::open(config, dir)?;
@@ -112,6 +112,11 @@ impl Runs for Connected {
         if found.status == operator::RunStatus::Finished {
             return Err(InboxError::Refused(
                 "The run is finished: there is nothing left to steer.".to_owned(),
+            ));
+        }
+        if found.what != "replay" {
+            return Err(InboxError::Refused(
+                "Only a run of replays can be steered: the orders of others count as they are.".to_owned(),
             ));
         }
         match steer {

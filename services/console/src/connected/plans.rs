@@ -97,12 +97,11 @@ impl Prepared {
         }
         let reason = self.plan.reason.as_deref();
         let outcome = match (&self.edited, self.ordering) {
-            (Some(edited), _) => inbox.order_edited(edited, by, reason.unwrap_or("edited in the console"))?,
-            (None, Ordering::Replay { forced, .. }) => {
-                let ordering = Ordering::Replay { forced, pace: pace(begin) };
-                inbox.order(&self.snapshot, ordering, by, reason)?
+            (Some(edited), ordering) => {
+                let reason = reason.unwrap_or("edited in the console");
+                inbox.order_edited(edited, &self.snapshot, at_pace(ordering, begin), by, reason)?
             }
-            (None, ordering) => inbox.order(&self.snapshot, ordering, by, reason)?,
+            (None, ordering) => inbox.order(&self.snapshot, at_pace(ordering, begin), by, reason)?,
         };
         if outcome.accepted > 0 && matches!(self.ordering, Ordering::Replay { .. }) {
             carry(outcome.run);
@@ -140,6 +139,14 @@ fn ordering(order: &Order, pace: Pace) -> Ordering {
         Order::Replay { forced, .. } => Ordering::Replay { forced: *forced, pace },
         Order::Discard { .. } => Ordering::Discard,
         Order::Reopen { .. } => Ordering::Reopen,
+    }
+}
+
+/// The order as it was confirmed.
+fn at_pace(ordering: Ordering, begin: &Begin) -> Ordering {
+    match ordering {
+        Ordering::Replay { forced, .. } => Ordering::Replay { forced, pace: pace(begin) },
+        other => other,
     }
 }
 

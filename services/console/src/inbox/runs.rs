@@ -45,7 +45,9 @@ pub struct Run {
     pub failed: u64,
     /// How many have no outcome yet.
     pub pending: u64,
-    /// How many of those are sent and their outcome is to come; none: another process sees to the run.
+    /// How many were let go of by a stop before they were sent, and nothing became of their items since.
+    pub released: u64,
+    /// How many of those are sent and their outcome is to come; none: this console does not see to the run.
     pub under_way: Option<u64>,
     /// The steps of its ramp so far; the last one is under way.
     pub steps: Vec<Step>,
@@ -92,12 +94,17 @@ pub struct Step {
 impl Run {
     /// How many replays were given up. Of another order, for how many items it counts.
     pub fn settled(&self) -> u64 {
-        self.accepted.saturating_sub(self.passed + self.failed + self.pending)
+        self.accepted.saturating_sub(self.passed + self.failed + self.pending + self.released)
     }
 
     /// How many items have an end.
     pub fn ended(&self) -> u64 {
         (self.passed + self.failed + self.refused + self.settled()).min(self.total)
+    }
+
+    /// Whether it should go on, and this console does not see to it.
+    pub fn is_left(&self) -> bool {
+        self.order == "replay" && self.status == RunStatus::Running && self.under_way.is_none()
     }
 
     /// Whether nothing more will happen, unless an operator resumes it.

@@ -105,12 +105,14 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             }
             (bar(run))
             @if let Some(why) = &run.why { p.note { (why) } }
+            @if let Some(note) = note(run) { p.note { (note) } }
             dl.tiles.small {
                 @if run.order == "replay" {
                     (tile("Passed", run.passed, "done"))
                     (tile("Failed again", run.failed, "failed"))
                     (tile("Under way", run.under_way.unwrap_or(run.pending), "moving"))
                     (tile("Given up", run.settled(), "away"))
+                    @if run.released > 0 { (tile("Let go of", run.released, "away")) }
                 } @else {
                     (tile("Done", run.settled(), "done"))
                 }
@@ -119,6 +121,19 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             @if !run.steps.is_empty() { (steps(run)) }
             (steering(run, asker))
         }
+    }
+}
+
+/// What a person should know who wonders why nothing happens.
+fn note(run: &Run) -> Option<&'static str> {
+    match run.status {
+        RunStatus::Stopped if run.order == "replay" => Some(
+            "What it had not sent is as it was before, and may be decided anew. What nobody decided meanwhile comes back to the run when it goes on.",
+        ),
+        RunStatus::Running if run.is_left() => Some(
+            "This console does not carry it out. If nobody else does, it takes it over after half a minute in which nothing comes of it, or at once if you carry on.",
+        ),
+        _ => None,
     }
 }
 
@@ -176,7 +191,10 @@ fn steering(run: &Run, asker: &Asker) -> Markup {
             form.steer method="post" action={ "/replays/" (run.run) "/steer" } {
                 input type="hidden" name="csrf" value=(asker.csrf());
                 @match run.status {
-                    RunStatus::Running => { (button("pause", "Pause", "plain")) (button("stop", "Stop", "plain")) },
+                    RunStatus::Running => {
+                        @if run.is_left() { (button("resume", "Carry on", "primary")) }
+                        (button("pause", "Pause", "plain")) (button("stop", "Stop", "plain"))
+                    },
                     RunStatus::Paused => { (button("resume", "Resume", "primary")) (button("stop", "Stop", "plain")) },
                     _ => { (button("resume", "Go on from its first step", "primary")) },
                 }

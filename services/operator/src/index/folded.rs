@@ -9,7 +9,7 @@ use crate::reference::ItemRef;
 
 const COLUMNS: &str =
     "state, round, seen, replay_at, replay_run, replay_round, replay_forced, replay_edited, done,
-     waiting_until, answer, answer_round, answer_until, ended_at";
+     waiting_until, answer, answer_round, answer_until, ended_at, replay_before, released";
 
 /// The item, and when it ended, if it did.
 pub(crate) type Folded = (Item, Option<i64>);
@@ -30,7 +30,7 @@ pub(super) fn write(
 ) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(&format!(
         "INSERT OR REPLACE INTO folded (hash, id, {COLUMNS})
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)"
     ))?;
     let replay = folded.replay;
     let answer_until = folded.answer.and_then(|outcome| match outcome.answer {
@@ -54,6 +54,8 @@ pub(super) fn write(
         folded.answer.map(|outcome| outcome.round.0),
         answer_until,
         ended_at,
+        replay.map(|replay| code(replay.before)),
+        folded.released,
     ])?;
     Ok(())
 }
@@ -67,6 +69,7 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Folded> {
             round: Round(row.get(5)?),
             forced: row.get(6)?,
             edited: row.get(7)?,
+            before: state(row.get(14)?),
         }),
     };
     let answer = match row.get::<_, Option<String>>(10)? {
@@ -84,6 +87,7 @@ fn item_of(row: &Row<'_>) -> rusqlite::Result<Folded> {
         done: row.get::<_, Option<u32>>(8)?.map(Round),
         waiting_until: row.get::<_, Option<i64>>(9)?.map(UnixMillis),
         answer,
+        released: row.get(15)?,
     };
     Ok((item, row.get(13)?))
 }

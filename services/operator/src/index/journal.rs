@@ -1,7 +1,7 @@
 //! Entries of the journal, folded into the index in the order of their offsets.
 
 use rusqlite::params;
-use tidegate_domain::inbox::{self, Entry as Folding, ItemId, Outcome, RunId, State, fold};
+use tidegate_domain::inbox::{self, Entry as Folding, ItemId, Outcome, RunId, State, Void, fold};
 use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::Record;
 use tidegate_pipeline::journal::{Actions, Audit, Entry, Order, OutcomeEntry, RunEntry, RunPlan, RunStep};
@@ -14,20 +14,22 @@ use crate::reference::ItemRef;
 
 /// Where a record stands, and when it came there.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    at: i64,
-    time: i64,
+pub(super) struct Place {
+    pub(super) at: i64,
+    pub(super) time: i64,
 }
 
 /// What stands about one item in one record.
-struct About<'a> {
-    id: &'a ItemId,
-    place: usize,
-    folding: Folding,
-    what: &'static str,
-    run: Option<RunId>,
-    author: Option<&'a str>,
-    detail: Option<String>,
+pub(super) struct About<'a> {
+    pub(super) id: &'a ItemId,
+    pub(super) place: usize,
+    pub(super) folding: Folding,
+    /// Why it does not count, whatever the item is.
+    pub(super) void: Option<Void>,
+    pub(super) what: &'static str,
+    pub(super) run: Option<RunId>,
+    pub(super) author: Option<&'a str>,
+    pub(super) detail: Option<String>,
 }
 
 impl Writer {
@@ -49,11 +51,13 @@ impl Writer {
 
     fn actions(&mut self, place: Place, actions: &Actions) -> rusqlite::Result<()> {
         let mut accepted = 0_i64;
+        let void = self.refused(actions)?;
         for (number, (ordered, folding)) in actions.entries().enumerate() {
             let about = About {
                 id: &ordered.id,
                 place: number,
                 folding,
+                void,
                 what: order_name(actions.order),
                 run: Some(actions.run),
                 author: Some(&actions.by),
@@ -88,6 +92,7 @@ impl Writer {
             id: &entry.id,
             place: 0,
             folding: entry.entry(),
+            void: None,
             what: entry.outcome.answer.as_str(),
             run: None,
             author: entry.worker.as_deref(),
@@ -97,20 +102,27 @@ impl Writer {
     }
 
     /// Folds what stands about one item; whether it counts.
-    fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<bool> {
+    pub(super) fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<bool> {
         let item = ItemRef::of_id(about.id);
         let (mut folded, ended_at) = folded::read(&self.connection, item)?.unwrap_or_default();
         let before = folded;
-        let verdict = fold(&mut folded, Offset(place.at), &about.folding);
-        let void = match verdict {
-            inbox::Folded::Accepted => None,
-            inbox::Folded::Void(void) => Some(void.as_str()),
+        let void = match about.void {
+            None => match fold(&mut folded, Offset(place.at), &about.folding) {
+                inbox::Folded::Accepted => None,
+                inbox::Folded::Void(void) => Some(void.as_str()),
+            },
+            Some(void) => Some(void.as_str()),
         };
+        let is_of_run = matches!(about.folding, Folding::Release { .. } | Folding::Retake { .. });
+        if is_of_run && void.is_some() {
+            // Nobody said anything of this item: its run did.
+            return Ok(false);
+        }
         // A run that an item's replay belongs to is told by its entry: an outcome has none of its own.
         let run = about.run.or(before.replay.map(|replay| replay.run));
         let round = match about.folding {
             Folding::Action { action: inbox::Action::Replay { round, .. }, .. } => Some(round.0),
-            Folding::Action { .. } => None,
+            Folding::Action { .. } | Folding::Release { .. } | Folding::Retake { .. } => None,
             Folding::Outcome(Outcome { round, .. }) => Some(round.0),
         };
         let mut statement = self.connection.prepare_cached(
@@ -142,9 +154,27 @@ impl Writer {
             folded::write(&self.connection, item, &about.id.to_string(), &(folded, ended_at))?;
             self.has_folded = true;
             self.runs.moved(&before, &folded);
+            self.note_interruption(place, item, about.run, &before)?;
             self.move_item(item, &(folded, ended_at))?;
         }
         Ok(void.is_none())
+    }
+
+    /// A run does not look at the orders of others, so what ends a replay of its is noted for it.
+    fn note_interruption(
+        &self,
+        place: Place,
+        item: ItemRef,
+        by: Option<RunId>,
+        before: &inbox::Item,
+    ) -> rusqlite::Result<()> {
+        let Some(replay) = before.replay.filter(|_| before.state == State::Replaying) else { return Ok(()) };
+        if by.is_none_or(|by| by == replay.run) {
+            return Ok(());
+        }
+        let sql = "INSERT OR IGNORE INTO interruptions (run, at, hash) VALUES (?1, ?2, ?3)";
+        let values = params![replay.run.0.cast_signed(), place.at, item.0.cast_signed()];
+        self.connection.prepare_cached(sql)?.execute(values).map(drop)
     }
 
     /// What was folded shows in lists and counts, where the item was dead-lettered.
@@ -184,10 +214,7 @@ impl Writer {
                 let items = i64::try_from(plan.total).unwrap_or(i64::MAX);
                 self.remember(place, &entry.by, "begin", run, Some(&plan.selection), (items, 0), None)
             }
-            RunStep::Pause => self.step_run(place, entry, "paused", None, "pause"),
-            RunStep::Resume => self.step_run(place, entry, "running", None, "resume"),
-            RunStep::Stop { why } => self.step_run(place, entry, "stopped", Some(why), "stop"),
-            RunStep::Finish => self.step_run(place, entry, "finished", None, "finish"),
+            step => self.step_run(place, entry, step),
         }
     }
 
@@ -215,25 +242,6 @@ impl Writer {
         Ok(())
     }
 
-    fn step_run(
-        &mut self,
-        place: Place,
-        entry: &RunEntry,
-        status: &str,
-        why: Option<&String>,
-        what: &str,
-    ) -> rusqlite::Result<()> {
-        let mut statement = self.connection.prepare_cached(
-            "UPDATE runs SET from_at = CASE WHEN ?2 = 'running' AND status = 'stopped' THEN ?3 ELSE from_at END,
-             status = ?2, why = ?4, changed_at = ?5, changed_by = ?6 WHERE run = ?1 AND status <> 'finished'",
-        )?;
-        let run = entry.run.0.cast_signed();
-        statement.execute(params![run, status, place.at, why, place.time, entry.by])?;
-        drop(statement);
-        let why = why.map(String::as_str);
-        self.remember(place, &entry.by, what, Some(entry.run), why, (0, 0), None)
-    }
-
     fn audit(&mut self, place: Place, audit: &Audit) -> rusqlite::Result<()> {
         let id = audit.id.as_ref().map(ToString::to_string);
         let counts = (i64::from(id.is_some()), 0);
@@ -241,7 +249,7 @@ impl Writer {
     }
 
     #[expect(clippy::too_many_arguments, reason = "the columns of one row")]
-    fn remember(
+    pub(super) fn remember(
         &self,
         place: Place,
         author: &str,
@@ -263,7 +271,7 @@ impl Writer {
 }
 
 /// The name of an order in lists.
-fn order_name(order: Order) -> &'static str {
+pub(super) fn order_name(order: Order) -> &'static str {
     match order {
         Order::Replay { .. } => "replay",
         Order::Discard => "discard",

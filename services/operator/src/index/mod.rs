@@ -11,6 +11,7 @@ mod journal;
 mod local;
 mod prune;
 mod run_counts;
+mod run_state;
 mod words;
 mod writer;
 

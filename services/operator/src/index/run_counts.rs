@@ -19,6 +19,7 @@ struct Change {
     passed: i64,
     failed: i64,
     pending: i64,
+    released: i64,
 }
 
 impl RunCounts {
@@ -45,6 +46,11 @@ impl RunCounts {
     fn count(&mut self, item: &Item, by: i64) {
         let Some(replay) = item.replay else { return };
         let change = self.0.entry(replay.run).or_default();
+        if item.released {
+            // It is what it was before, which says nothing of this run.
+            change.released += by;
+            return;
+        }
         let answer = item.answer.filter(|answer| answer.round >= replay.round).map(|outcome| outcome.answer);
         match (item.state, answer) {
             (State::Replaying, _) => change.pending += by,
@@ -61,10 +67,11 @@ impl RunCounts {
         let mut statement = connection.prepare_cached(
             "UPDATE runs SET accepted = accepted + CASE WHEN what = 'reopen' THEN ?7 ELSE ?2 END,
              refused = refused + CASE WHEN what = 'reopen' THEN ?8 ELSE ?3 END,
-             passed = passed + ?4, failed = failed + ?5, pending = pending + ?6 WHERE run = ?1",
+             passed = passed + ?4, failed = failed + ?5, pending = pending + ?6, released = released + ?9 WHERE run = ?1",
         )?;
         for (run, change) in self.0.drain() {
-            let Change { accepted, refused, reopened, not_reopened, passed, failed, pending } = change;
+            let Change { accepted, refused, reopened, not_reopened, passed, failed, pending, released } =
+                change;
             let run = run.0.cast_signed();
             statement.execute(params![
                 run,
@@ -74,7 +81,8 @@ impl RunCounts {
                 failed,
                 pending,
                 reopened,
-                not_reopened
+                not_reopened,
+                released
             ])?;
         }
         Ok(())

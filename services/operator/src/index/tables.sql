@@ -78,7 +78,7 @@ CREATE TABLE folded (
     hash INTEGER PRIMARY KEY, id TEXT NOT NULL, state INTEGER NOT NULL, round INTEGER NOT NULL, seen INTEGER,
     replay_at INTEGER, replay_run INTEGER, replay_round INTEGER, replay_forced INTEGER, replay_edited INTEGER,
     done INTEGER, waiting_until INTEGER, answer TEXT, answer_round INTEGER, answer_until INTEGER,
-    ended_at INTEGER
+    ended_at INTEGER, replay_before INTEGER, released INTEGER NOT NULL
 );
 
 -- Entries of the journal about items. `place`: which item of its record.
@@ -88,6 +88,8 @@ CREATE TABLE entries (
     PRIMARY KEY (hash, at, place)
 ) WITHOUT ROWID;
 CREATE INDEX entries_by_run ON entries (run, at, place) WHERE run IS NOT NULL;
+-- Orders of others that ended a replay of a run: whoever carries that run out must hear of them.
+CREATE TABLE interruptions (run INTEGER NOT NULL, at INTEGER NOT NULL, hash INTEGER NOT NULL, PRIMARY KEY (run, at, hash)) WITHOUT ROWID;
 -- What an operator made of a value: the journal has it, and a replay carries it.
 CREATE TABLE edits (at INTEGER NOT NULL, place INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (at, place)) WITHOUT ROWID;
 
@@ -101,10 +103,15 @@ CREATE TABLE runs (
     run INTEGER PRIMARY KEY, begun INTEGER NOT NULL, time INTEGER NOT NULL, author TEXT NOT NULL,
     what TEXT NOT NULL, forced INTEGER NOT NULL, selection TEXT NOT NULL, total INTEGER NOT NULL, chunks INTEGER NOT NULL,
     rate REAL, ramp TEXT, status TEXT NOT NULL, why TEXT, changed_at INTEGER NOT NULL, changed_by TEXT NOT NULL,
-    -- The journal's offset of the last begin or resume: a ramp begins anew there.
+    -- The journal's offset of the last begin, or resume after a stop: a ramp begins anew there.
     from_at INTEGER NOT NULL,
+    -- The domain's `RunState`, with `chunks` and `status`.
+    read INTEGER NOT NULL DEFAULT 0, closed INTEGER NOT NULL DEFAULT 0, climbed INTEGER NOT NULL DEFAULT 0,
+    -- The offset of the step by which it climbed last.
+    climbed_at INTEGER NOT NULL DEFAULT -1,
     -- How its orders and replays stand.
     accepted INTEGER NOT NULL DEFAULT 0, refused INTEGER NOT NULL DEFAULT 0,
-    passed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, pending INTEGER NOT NULL DEFAULT 0
+    passed INTEGER NOT NULL DEFAULT 0, failed INTEGER NOT NULL DEFAULT 0, pending INTEGER NOT NULL DEFAULT 0,
+    released INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX runs_by_begin ON runs (begun);

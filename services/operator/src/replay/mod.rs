@@ -1,10 +1,12 @@
 //! Acting on items: what is selected, what would happen, the order, and the run that carries it out.
 
+mod course;
 mod dry_run;
 mod edit;
 mod order;
 mod originals;
 mod outgoing;
+mod places;
 mod publish;
 mod run;
 mod selection;

@@ -12,7 +12,7 @@ use tidegate_kafka::{Fatal, Publisher};
 use tidegate_pipeline::journal::{self, Actions, Entry, Ordered, RunEntry, RunPlan, RunStep, chunks};
 use tidegate_pipeline::ports::{PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
-use tidegate_pipeline::{Inbox as Answers, Wake};
+use tidegate_pipeline::{Inbox as Answers, TopicPartition, Wake};
 
 use super::selection::{Selected, Snapshot};
 use crate::error::OperatorError;
@@ -153,7 +153,11 @@ impl<'a> Session<'a> {
             self.looked = Instant::now();
         }
         match (&mut self.follower, is_due) {
-            (Some(follower), true) => follower.catch_up(&mut |_| ControlFlow::Continue(())).map(drop),
+            (Some(follower), true) => {
+                // Others wait for words too, and this one may have the index for long.
+                follower.catch_up(&mut |_| ControlFlow::Continue(())).map(drop)?;
+                follower.add_words().map(drop)
+            }
             (Some(follower), false) => follower.catch_up_with_journal(),
             (None, true) => {
                 self.follower = self.inbox.follower()?;
@@ -161,6 +165,13 @@ impl<'a> Session<'a> {
             }
             (None, false) => Ok(()),
         }
+    }
+
+    /// Whether the index has all of the journal.
+    pub(crate) fn has_all(&self) -> Result<bool, OperatorError> {
+        let log = TopicPartition { topic: self.inbox.shared.names.dlq_journal(), partition: Partition(0) };
+        let (_, end) = self.inbox.shared.logs.bounds(&log)?;
+        Ok(self.inbox.journal_position()? >= end.0)
     }
 
     /// Waits until the entry at `offset` is in the index.
@@ -239,6 +250,8 @@ impl Inbox {
                 reason: reason.map(str::to_owned),
                 items,
             }))?;
+            // Who reads this index must see that the author is alive.
+            session.refresh()?;
         }
         session.read_back(last)?;
         let outcome = self.verdicts(run)?;

@@ -32,7 +32,7 @@ pub(super) struct Targets<'a> {
 /// Why a record can't go back.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unsendable {
-    #[error("there is no topic {0}, which it came from: `tidegate topics apply` creates it")]
+    #[error("there is no topic {0}, where it would go: `tidegate topics apply` creates it")]
     NoTopic(Topic),
     #[error(transparent)]
     Publish(#[from] PublishError),
@@ -58,18 +58,18 @@ impl Outgoing<'_> {
             None => {
                 let item = self.letter.item_id();
                 let header = ReplayHeader { item, round: self.replay.round };
-                (targets.names.reingest(), None, REPLAY_HEADER, header.to_string())
+                let topic = targets.names.reingest();
+                let count = (targets.partitions)(&topic).ok_or_else(|| Unsendable::NoTopic(topic.clone()))?;
+                // What came from one partition stays in one, and so in order.
+                let (_, of_source, _) = self.letter.source;
+                let partition = of_source.checked_rem_euclid(i32::try_from(count).unwrap_or(i32::MAX));
+                (topic, partition.map(Partition), REPLAY_HEADER, header.to_string())
             }
         };
         let headers = self.headers(name, &text);
         let value = self.edited.or(self.original.value());
-        let record = OutboundRecord {
-            topic: &topic,
-            partition: partition as Option<Partition>,
-            key: self.original.key(),
-            value,
-            headers: &headers,
-        };
+        let record =
+            OutboundRecord { topic: &topic, partition, key: self.original.key(), value, headers: &headers };
         Ok(publisher.publish(&record, ticket, answers)?)
     }
 
@@ -100,7 +100,7 @@ impl Outgoing<'_> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use tidegate_domain::inbox::RunId;
+    use tidegate_domain::inbox::{RunId, State};
     use tidegate_domain::{IdempotencyKey, Lane, Offset, Round};
     use tidegate_pipeline::Wake;
     use tidegate_pipeline::record::RecordBuilder;
@@ -186,7 +186,11 @@ mod tests {
         let (recorder, names) = (Recorder::default(), Names::new("p"));
         let letter = Letter::read("p.dlq", Partition(0), record);
         let outgoing = Outgoing { original: record, letter: &letter, replay, edited };
-        let partitions = |topic: &Topic| (topic.as_str() == "p.bulk.jobs").then_some(6);
+        let partitions = |topic: &Topic| match topic.as_str() {
+            "p.bulk.jobs" => Some(6),
+            "p.reingest" => Some(2),
+            _ => None,
+        };
         let targets = Targets { names: &names, partitions: &partitions };
         let answers = Answers::new(Wake::default());
         outgoing.publish(&recorder, &targets, UnixMillis(1000), Ticket(1), &answers)?;
@@ -195,8 +199,14 @@ mod tests {
         Ok(all.remove(0))
     }
 
-    const REPLAY: Replay =
-        Replay { at: Offset(1), run: RunId(1), round: Round(2), forced: true, edited: false };
+    const REPLAY: Replay = Replay {
+        at: Offset(1),
+        run: RunId(1),
+        round: Round(2),
+        forced: true,
+        edited: false,
+        before: State::Open,
+    };
 
     #[test]
     fn a_job_goes_back_as_it_came_as_a_new_round_without_what_its_death_left_on_it() {
@@ -230,7 +240,12 @@ mod tests {
     #[test]
     fn an_event_that_became_no_job_goes_to_ingest_and_says_which_item_and_round_it_is() {
         let published = published(&dead(None), REPLAY, None).unwrap();
-        assert_eq!((published.topic.as_str(), published.partition), ("p.reingest", None));
+        let place = (published.topic.as_str(), published.partition);
+        assert_eq!(
+            place,
+            ("p.reingest", Some(Partition(1))),
+            "what came from partition 3 goes to one of two"
+        );
         let said: Vec<_> = published.headers.iter().filter(|(name, _)| name == REPLAY_HEADER).collect();
         assert_eq!(said.len(), 1, "the old one is gone");
         let said = ReplayHeader::parse(said[0].1.as_ref().unwrap()).unwrap();

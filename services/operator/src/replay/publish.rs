@@ -1,119 +1,116 @@
 //! Publishing what a run's ramp allows, in order, at the run's rate.
 
-use std::ops::Range;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rusqlite::{OptionalExtension, params};
 use rustc_hash::FxHashMap;
-use tidegate_domain::inbox::Replay;
-use tidegate_domain::{Offset, UnixMillis};
-use tidegate_pipeline::ports::{PublishError, Ticket};
+use tidegate_domain::{Offset, Round, UnixMillis};
+use tidegate_pipeline::journal::{Actions, CHUNK, Entry, Order, Ordered};
+use tidegate_pipeline::ports::{Delivery, PublishError, Ticket};
 use tidegate_pipeline::{Inbox as Answers, Wake};
 
-use super::originals::Original;
+use super::course::Due;
+use super::originals::{Absent, Original};
 use super::outgoing::{Outgoing, Targets, Unsendable};
-use super::run::{Place, Runner};
+use super::run::Runner;
 use crate::error::OperatorError;
 use crate::inbox::now;
 use crate::letter::Letter;
 
 /// So many records are read and published at a time, at most.
 const SLICE: usize = 20_000;
-/// And so many bytes.
-const SLICE_BYTES: u64 = 32 << 20;
 /// With a rate: a slice is what may go within this time.
 const SLICE_TIME: f64 = 0.1;
 /// How long acknowledgements of a slice may take.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Where a letter stands, and how large its value is.
-type FoundLetter = ((i32, i64), u64);
-
-/// A replay that is to be published now.
-struct Due {
-    number: usize,
-    place: Place,
-    replay: Replay,
-    /// Where its latest letter stands.
-    letter: (i32, i64),
-}
+/// Replays that can't be published, by the reason.
+type GivenUp = BTreeMap<String, Vec<usize>>;
 
 impl Runner<'_> {
-    /// Publishes some of these places; the ramp names the rest again.
-    pub(super) fn publish(&mut self, range: Range<usize>) -> Result<(), OperatorError> {
-        let most = match self.rate {
+    /// How many records may be published at once.
+    pub(super) fn most(&self) -> usize {
+        match self.rate {
             None => SLICE,
             Some(rate) => ((rate * SLICE_TIME).ceil() as usize).clamp(1, SLICE),
-        };
-        let due = self.due(range, most)?;
+        }
+    }
+
+    /// Publishes these replays, and gives up what can't be published.
+    pub(super) fn publish(&mut self, due: &[Due]) -> Result<(), OperatorError> {
         if let Some(rate) = self.rate {
             std::thread::sleep(self.next_at.saturating_duration_since(Instant::now()));
             self.next_at = Instant::now() + Duration::from_secs_f64(due.len() as f64 / rate.max(0.001));
         }
-        let originals = self.read(&due)?;
-        let edits = self.edits(&due)?;
+        let originals = self.read(due)?;
+        let edits = self.edits(due)?;
         let answers = Answers::new(Wake::default());
-        let mut sent = 0;
-        for due in &due {
+        let (mut sent, mut given_up) = (0, GivenUp::new());
+        for due in due {
             let original = match originals.get(&due.number) {
                 Some(original) => Some(original.clone()),
                 None => self.inbox.original_of(due.place.item)?,
             };
-            match original {
-                Some(original) => {
-                    let edited = edits.get(&due.number).map(Vec::as_slice);
-                    self.send(due, &original, edited, &answers)?;
-                    sent += 1;
-                }
-                None => self.withdraw(due.place.item)?,
+            let edited = edits.get(&due.number).map(Vec::as_slice);
+            let unsendable = match original {
+                Some(original) => self.send(due, &original, edited, &answers)?,
+                None => Some("no record of it exists any more: there is nothing to publish".to_owned()),
+            };
+            match unsendable {
+                None => sent += 1,
+                Some(reason) => given_up.entry(reason).or_default().push(due.number),
             }
         }
-        self.wait_for(sent, &answers)
+        self.wait_for(sent, &answers, &mut given_up)?;
+        self.give_up(due, given_up)
     }
 
-    /// The first of these places that are to be published, and not more than fit into memory.
-    fn due(&mut self, range: Range<usize>, most: usize) -> Result<Vec<Due>, OperatorError> {
-        let (mut due, mut bytes) = (Vec::new(), 0);
-        for number in range {
-            if due.len() >= most || bytes >= SLICE_BYTES {
-                break;
+    /// Gives replays up that can't be published, in the name of the run: the others go on.
+    fn give_up(&mut self, due: &[Due], given_up: GivenUp) -> Result<(), OperatorError> {
+        for (reason, numbers) in given_up {
+            let mut items = Vec::new();
+            for due in due.iter().filter(|due| numbers.contains(&due.number)) {
+                items.extend(self.reopened(due)?);
             }
-            let Some(place) = self.places.get(number).copied() else { break };
-            if self.ramp.has_ended(number) {
-                continue;
+            for items in items.chunks(CHUNK) {
+                let offset = self.journal.append(&Entry::Actions(Actions {
+                    run: self.run,
+                    by: self.by.to_owned(),
+                    at: UnixMillis(now()),
+                    chunk: 0,
+                    order: Order::Reopen,
+                    reason: Some(reason.clone()),
+                    items: items.to_vec(),
+                }))?;
+                self.course.appended(offset);
             }
-            let folded = self.inbox.folded(place.item)?;
-            let Some(replay) = folded.replay.filter(|_| folded.orders(Offset(place.at))) else { continue };
-            let (letter, size) = self.letter(place)?.unwrap_or(((-1, -1), 0));
-            bytes += size;
-            due.push(Due { number, place, replay, letter });
         }
-        Ok(due)
+        Ok(())
     }
 
-    /// The latest letter of an item, and its size; none where all are gone.
-    fn letter(&self, place: Place) -> Result<Option<FoundLetter>, OperatorError> {
+    fn reopened(&self, due: &Due) -> Result<Option<Ordered>, OperatorError> {
         let found = self.inbox.view(|view| {
-            let mut statement = view.connection.prepare_cached(
-                "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items
-                 JOIN letters ON letters.item = items.id AND letters.partition = items.partition
-                 AND letters.\"offset\" = items.\"offset\" WHERE hash = ?1",
-            )?;
-            let row = statement.query_row(params![place.item.0.cast_signed()], |row| {
-                let size: Option<i64> = row.get(2)?;
-                Ok(((row.get(0)?, row.get(1)?), size, row.get::<_, Option<String>>(3)?))
+            let sql = "SELECT id, seen FROM folded WHERE hash = ?1";
+            let found = view.connection.query_row(sql, [due.place.item.0.cast_signed()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?))
             });
-            Ok(row.optional()?)
+            Ok(found.optional()?)
         })?;
-        let whole = found.flatten().filter(|(_, size, stub)| stub.is_none() || size.is_some());
-        Ok(whole.map(|(letter, size, _)| (letter, u64::try_from(size.unwrap_or(0)).unwrap_or(0))))
+        let ordered = |(id, seen): (String, Option<i64>)| {
+            let id = id.parse().ok()?;
+            Some(Ordered { id, seen: seen.map(Offset), round: Round(0), edited: None })
+        };
+        Ok(found.flatten().and_then(ordered))
     }
 
     fn read(&self, due: &[Due]) -> Result<FxHashMap<usize, Original>, OperatorError> {
-        let numbers: FxHashMap<(i32, i64), usize> = due.iter().map(|due| (due.letter, due.number)).collect();
-        let places: Vec<(i32, i64)> = due.iter().map(|due| due.letter).filter(|(p, _)| *p >= 0).collect();
+        let numbers: FxHashMap<(i32, i64), usize> =
+            due.iter().filter_map(|due| due.letter.map(|letter| (letter, due.number))).collect();
+        let places: Vec<(i32, i64)> = due.iter().filter_map(|due| due.letter).collect();
         let mut originals = FxHashMap::default();
-        self.inbox.originals(&places, &mut |original| {
+        self.inbox.originals_where(&places, Absent::Unexpected, &mut |original| {
             if let Some(number) = numbers.get(&(original.partition.0, original.record.offset().0)) {
                 originals.insert(*number, original);
             }
@@ -143,13 +140,14 @@ impl Runner<'_> {
         Ok(edits)
     }
 
+    /// Hands a record over. Some: why that will never work.
     fn send(
         &self,
         due: &Due,
         original: &Original,
         edited: Option<&[u8]>,
-        answers: &std::sync::Arc<Answers<tidegate_pipeline::ports::Delivery>>,
-    ) -> Result<(), OperatorError> {
+        answers: &Arc<Answers<Delivery>>,
+    ) -> Result<Option<String>, OperatorError> {
         let dlq = self.inbox.shared.names.dlq();
         let letter = Letter::read(dlq.as_str(), original.partition, &original.record);
         let outgoing = Outgoing { original: &original.record, letter: &letter, replay: due.replay, edited };
@@ -158,8 +156,11 @@ impl Runner<'_> {
         loop {
             let ticket = Ticket(due.number as u64);
             match outgoing.publish(&self.publisher, &targets, UnixMillis(now()), ticket, answers) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(None),
                 Err(Unsendable::Publish(PublishError::Full)) => std::thread::sleep(Duration::from_millis(5)),
+                Err(error @ (Unsendable::NoTopic(_) | Unsendable::Publish(PublishError::TooLarge(_)))) => {
+                    return Ok(Some(error.to_string()));
+                }
                 Err(error) => return Err(unsendable(due, &error)),
             }
         }
@@ -168,27 +169,36 @@ impl Runner<'_> {
     fn wait_for(
         &mut self,
         mut missing: usize,
-        answers: &Answers<tidegate_pipeline::ports::Delivery>,
+        answers: &Answers<Delivery>,
+        given_up: &mut GivenUp,
     ) -> Result<(), OperatorError> {
         let began = Instant::now();
         let mut taken = Vec::new();
         while missing > 0 {
             answers.take(&mut taken);
             for (Ticket(number), answer) in taken.drain(..) {
-                answer.map_err(|error| {
-                    OperatorError::Failed(format!(
-                        "a replay can't be published: {error}; nothing is lost, `tidegate dlq replay --resume {}` goes on",
-                        self.run_id()
-                    ))
-                })?;
+                let number = usize::try_from(number).unwrap_or(usize::MAX);
                 missing -= 1;
-                self.published += 1;
-                self.ramp.published(usize::try_from(number).unwrap_or(usize::MAX), UnixMillis(now()));
+                match answer {
+                    Ok(_) => {
+                        self.published += 1;
+                        self.course.published(number, UnixMillis(now()));
+                    }
+                    Err(error @ PublishError::TooLarge(_)) => {
+                        given_up.entry(error.to_string()).or_default().push(number);
+                    }
+                    Err(error) => {
+                        return Err(OperatorError::Failed(format!(
+                            "a replay can't be published: {error}; nothing is lost, `tidegate dlq replay --resume {}` goes on",
+                            self.run
+                        )));
+                    }
+                }
             }
             if began.elapsed() > ACKNOWLEDGED_WITHIN {
                 return Err(OperatorError::Failed(format!(
                     "{missing} replays were not acknowledged in time; nothing is lost, `tidegate dlq replay --resume {}` goes on",
-                    self.run_id()
+                    self.run
                 )));
             }
             std::thread::sleep(Duration::from_millis(1));

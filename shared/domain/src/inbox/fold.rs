@@ -109,6 +109,16 @@ pub enum Entry {
     },
     /// A fact.
     Outcome(Outcome),
+    /// The run stopped before the item's replay was published; see [`super::RunState`].
+    Release {
+        /// The run.
+        run: RunId,
+    },
+    /// The run goes on, and takes back what it released.
+    Retake {
+        /// The run.
+        run: RunId,
+    },
 }
 
 /// Whether an entry counts.
@@ -120,7 +130,7 @@ pub enum Folded {
     Void(Void),
 }
 
-/// Why an entry does not count. The first six are refusals of an order, the others are said of outcomes that tell nothing new.
+/// Why an entry does not count: refusals of orders, and what is said of outcomes that tell nothing new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Void {
     /// Something was accepted meanwhile that its author did not know.
@@ -147,6 +157,12 @@ pub enum Void {
     /// It is of an older round than the latest replay.
     #[error("it is of an older round than the latest replay")]
     OlderRound,
+    /// The run that it belongs to takes no more orders.
+    #[error("its run takes no more orders: it was stopped, or closed because its author fell silent")]
+    RunClosed,
+    /// The run does not hold the item, or released nothing that it could take back.
+    #[error("the run does not hold it")]
+    NotHeld,
     /// The item had it folded in already: the reader reads the journal again.
     #[error("it was read before")]
     ReadBefore,
@@ -164,6 +180,8 @@ impl Void {
             Self::RoundUsed => "round-used",
             Self::Known => "known",
             Self::OlderRound => "older-round",
+            Self::RunClosed => "run-closed",
+            Self::NotHeld => "not-held",
             Self::ReadBefore => "read-before",
         }
     }
@@ -185,10 +203,15 @@ pub fn fold(item: &mut Item, at: Offset, entry: &Entry) -> Folded {
         Entry::Action { seen, .. } if *seen != item.seen => Err(Void::Stale),
         Entry::Action { run, action, .. } => order(item, at, *run, *action),
         Entry::Outcome(outcome) => fact(item, outcome),
+        Entry::Release { run } => release(item, *run),
+        Entry::Retake { run } => retake(item, *run),
     };
     match folded {
         Ok(changed) => {
-            *item = Item { seen: Some(at), ..changed };
+            let is_release = matches!(entry, Entry::Release { .. });
+            let is_same = changed.state == item.state && changed.answer == item.answer;
+            let released = is_release || (changed.released && is_same);
+            *item = Item { seen: Some(at), released, ..changed };
             Folded::Accepted
         }
         Err(void) => Folded::Void(void),
@@ -211,9 +234,30 @@ fn order(item: &Item, at: Offset, run: RunId, action: Action) -> Result<Item, Vo
         (Action::Discard, State::Open | State::FailedAgain) => Ok(Item { state: State::Discarded, ..*item }),
         (Action::Replay { round, .. }, _) if round <= item.round => Err(Void::RoundUsed),
         (Action::Replay { round, forced, edited }, _) => {
-            let replay = Replay { at, run, round, forced, edited };
+            let replay = Replay { at, run, round, forced, edited, before: item.state };
             Ok(Item { state: State::Replaying, round, replay: Some(replay), ..*item })
         }
+    }
+}
+
+/// What the stop of a run makes of an item whose replay it has not published: what the item was before. An outcome says that it was
+/// published all the same.
+fn release(item: &Item, run: RunId) -> Result<Item, Void> {
+    let replay = item.replay.filter(|replay| replay.run == run && item.state == State::Replaying);
+    match replay {
+        Some(replay) if item.answer.is_none_or(|answer| answer.round < replay.round) => {
+            Ok(Item { state: replay.before, ..*item })
+        }
+        _ => Err(Void::NotHeld),
+    }
+}
+
+/// What the resumption of a run makes of an item that it released.
+fn retake(item: &Item, run: RunId) -> Result<Item, Void> {
+    if item.released && item.replay.is_some_and(|replay| replay.run == run) {
+        Ok(Item { state: State::Replaying, ..*item })
+    } else {
+        Err(Void::NotHeld)
     }
 }
 

@@ -170,6 +170,8 @@ pub struct Replay {
     pub forced: bool,
     /// Its record carries an edited value.
     pub edited: bool,
+    /// What the item was when it was ordered.
+    pub before: State,
 }
 
 /// What the journal says of one item; the default is what it says of an item that it does not name.
@@ -192,6 +194,8 @@ pub struct Item {
     pub waiting_until: Option<UnixMillis>,
     /// The last outcome that counted.
     pub answer: Option<Outcome>,
+    /// Its last replay was released before it was published, and nothing became of the item since: a resumed run may take it back.
+    pub released: bool,
 }
 
 impl Item {

@@ -26,12 +26,14 @@ pub struct RampLimits {
     /// From which share of a step's items on, that failed again, the ramp stops, within 0 and 1. A step without a failure never
     /// stops it, so 0 stops at the first one.
     pub failures: f64,
-    /// How long an outcome may take, from the publication or from the due time that the last outcome names.
+    /// How long an outcome may take, from the publication or from the due time that the last outcome names, and how long nothing may
+    /// be heard at all: as long as outcomes come, the others wait their turn.
     pub timeout: Duration,
 }
 
 impl RampLimits {
-    /// 1, 5, 25, 125, … to at most 10,000; stops when a tenth of a step fails, or an outcome takes longer than two minutes.
+    /// 1, 5, 25, 125, … to at most 10,000; stops when a tenth of a step fails, or when outcomes that are due do not come for
+    /// two minutes.
     pub const CANARY: Self =
         Self { first: 1, factor: 5, cap: 10_000, failures: 0.1, timeout: Duration::from_secs(120) };
 
@@ -56,8 +58,8 @@ impl RampLimits {
 /// What is to be done now.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Move {
-    /// These places may be published, in order, and each be told by [`Ramp::published`]. Those with an end are left out by
-    /// whoever publishes; see [`Ramp::has_ended`]. Asked again, the ramp names what is left of them.
+    /// These places may be published, in order, and each be told by [`Ramp::published`]. Those that are not to be published any
+    /// more are left out by whoever publishes; see [`Ramp::is_unpublished`]. Asked again, the ramp names what is left of them.
     Publish(Range<usize>),
     /// Outcomes are to come; the next one that is missed is missed at this time.
     Wait(UnixMillis),
@@ -86,7 +88,7 @@ pub enum Stop {
     },
     /// An outcome did not come.
     #[error(
-        "{missing} outcomes of step {step} did not come in time: see whether workers run, or whether they can write the journal"
+        "{missing} outcomes of step {step} did not come in time: see whether workers run, whether the class is parked by its flood guard, and whether workers can write the journal"
     )]
     MissingOutcomes {
         /// Which step, from 1.
@@ -149,6 +151,8 @@ pub struct Ramp {
     outstanding: usize,
     /// Times at which an outcome is missed; those that are not their place's own any more are passed over.
     deadlines: BinaryHeap<Reverse<(UnixMillis, usize)>>,
+    /// When something was heard of last, or the ramp went on after a pause.
+    heard_at: Option<UnixMillis>,
     paused: bool,
     stopped: Option<Stop>,
 }
@@ -166,6 +170,7 @@ impl Ramp {
             ends: Ends::default(),
             outstanding: 0,
             deadlines: BinaryHeap::new(),
+            heard_at: None,
             paused: false,
             stopped: None,
             limits,
@@ -220,8 +225,9 @@ impl Ramp {
     /// An outcome of the item at this place, of its replay's round or a later one.
     pub fn heard(&mut self, place: usize, answer: Answer, now: UnixMillis) {
         if let Some(end) = answer.end() {
-            return self.ended(place, end);
+            return self.ended(place, end, now);
         }
+        self.heard_at = self.heard_at.max(Some(now));
         // It is with a worker, whoever published it.
         self.published(place, now);
         match answer {
@@ -230,8 +236,8 @@ impl Ramp {
         }
     }
 
-    /// The replay at this place ended so. The first end counts.
-    pub fn ended(&mut self, place: usize, end: End) {
+    /// It was seen now that the replay at this place ended so. The first end counts.
+    pub fn ended(&mut self, place: usize, end: End, now: UnixMillis) {
         let Some(known) = self.places.get_mut(place) else { return };
         match known {
             Place::Ended(_) => return,
@@ -239,15 +245,25 @@ impl Ramp {
             Place::Unpublished => {}
         }
         *known = Place::Ended(end);
+        self.heard_at = self.heard_at.max(Some(now));
         self.ends.count(end);
         if (self.begin..self.end).contains(&place) {
             self.step_ends.count(end);
         }
     }
 
-    /// Whether the replay at this place has ended.
-    pub fn has_ended(&self, place: usize) -> bool {
-        matches!(self.places.get(place), Some(Place::Ended(_)))
+    /// Whether the replay at this place was neither published, as far as this ramp was told, nor has it ended.
+    pub fn is_unpublished(&self, place: usize) -> bool {
+        matches!(self.places.get(place), Some(Place::Unpublished))
+    }
+
+    /// The places of the step under way whose outcomes are missed now. Who knows more of them should say so before it asks for the next
+    /// move: else the ramp stops.
+    pub fn late(&mut self, now: UnixMillis) -> Vec<usize> {
+        if self.paused || self.missed_at().is_none_or(|missed| missed > now) {
+            return Vec::new();
+        }
+        (self.begin..self.end).filter(|&place| self.is_late(place, now)).collect()
     }
 
     /// Publishes nothing more until it may go on. Outcomes still count, and none is missed meanwhile.
@@ -257,11 +273,8 @@ impl Ramp {
 
     /// Goes on after a pause: what is missing has its time anew.
     pub fn go_on(&mut self, now: UnixMillis) {
-        if !std::mem::take(&mut self.paused) {
-            return;
-        }
-        for place in self.begin..self.end {
-            self.wait_longer(place, now);
+        if std::mem::take(&mut self.paused) {
+            self.heard_at = self.heard_at.max(Some(now));
         }
     }
 
@@ -322,20 +335,24 @@ impl Ramp {
         }
     }
 
-    /// When the next outcome is missed.
+    /// When the next outcome is missed: not while others come.
     fn missed_at(&mut self) -> Option<UnixMillis> {
+        let silent = self.heard_at.map(|heard| heard.after(self.limits.timeout));
         while let Some(&Reverse((at, place))) = self.deadlines.peek() {
             if self.places[place] == Place::Out(at) {
-                return Some(at);
+                return silent.max(Some(at));
             }
             self.deadlines.pop();
         }
         None
     }
 
+    fn is_late(&self, place: usize, now: UnixMillis) -> bool {
+        matches!(self.places.get(place), Some(Place::Out(at)) if *at <= now)
+    }
+
     fn missing(&self, now: UnixMillis) -> Stop {
-        let late = |place: &usize| matches!(self.places[*place], Place::Out(at) if at <= now);
-        let mut places = (self.begin..self.end).filter(late);
+        let mut places = (self.begin..self.end).filter(|&place| self.is_late(place, now));
         let place = places.next().unwrap_or(self.begin);
         Stop::MissingOutcomes { step: self.step, place, missing: 1 + places.count() }
     }

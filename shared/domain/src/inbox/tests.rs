@@ -1,4 +1,5 @@
 mod ramp;
+mod run;
 
 use super::*;
 use crate::job::{JobHeader, Round};

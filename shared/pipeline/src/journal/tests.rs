@@ -61,8 +61,13 @@ fn runs_are_written_as_they_stand_here() {
         run(RunStep::Begin(plan)),
         r#"{"v":1,"kind":"run","run":"00000000000000ab","by":"ada","at":7,"do":"begin","plan":{"do":"replay","total":4812,"chunks":1,"selection":"group 38f905dd99d28bba","rate":200.0,"ramp":{"first":1,"factor":5,"cap":10000,"failures":0.1,"timeout":120000}}}"#,
     );
-    for (step, name) in [(RunStep::Pause, "pause"), (RunStep::Resume, "resume"), (RunStep::Finish, "finish")]
-    {
+    let named = [
+        (RunStep::Pause, "pause"),
+        (RunStep::Resume, "resume"),
+        (RunStep::Close, "close"),
+        (RunStep::Finish, "finish"),
+    ];
+    for (step, name) in named {
         check(
             run(step),
             &format!(r#"{{"v":1,"kind":"run","run":"00000000000000ab","by":"ada","at":7,"do":"{name}"}}"#),
@@ -71,6 +76,10 @@ fn runs_are_written_as_they_stand_here() {
     check(
         run(RunStep::Stop { why: "1 of 1".to_owned() }),
         r#"{"v":1,"kind":"run","run":"00000000000000ab","by":"ada","at":7,"do":"stop","why":"1 of 1"}"#,
+    );
+    check(
+        run(RunStep::Climb { until: 31 }),
+        r#"{"v":1,"kind":"run","run":"00000000000000ab","by":"ada","at":7,"do":"climb","until":31}"#,
     );
 }
 

@@ -69,6 +69,8 @@ struct RunJson<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     why: Option<Cow<'a, str>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    until: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<PlanJson<'a>>,
 }
 
@@ -237,6 +239,8 @@ fn run(json: RunJson<'_>) -> Result<RunEntry, Unread> {
         ("pause", _) => RunStep::Pause,
         ("resume", _) => RunStep::Resume,
         ("stop", _) => RunStep::Stop { why: owned(json.why).unwrap_or_default() },
+        ("close", _) => RunStep::Close,
+        ("climb", _) => RunStep::Climb { until: json.until.ok_or_else(|| garbage("until", "none"))? },
         ("finish", _) => RunStep::Finish,
         (other, _) => return Err(garbage("step", other)),
     };
@@ -335,15 +339,27 @@ impl<'a> From<&'a Actions> for ActionsJson<'a> {
 impl<'a> From<&'a RunEntry> for RunJson<'a> {
     fn from(run: &'a RunEntry) -> Self {
         let (v, kind) = kind("run");
-        let (step, why, plan) = match &run.step {
-            RunStep::Begin(plan) => ("begin", None, Some(PlanJson::from(plan))),
-            RunStep::Pause => ("pause", None, None),
-            RunStep::Resume => ("resume", None, None),
-            RunStep::Stop { why } => ("stop", Some(text(why)), None),
-            RunStep::Finish => ("finish", None, None),
+        let (mut why, mut until, mut plan) = (None, None, None);
+        let step = match &run.step {
+            RunStep::Begin(of) => {
+                plan = Some(PlanJson::from(of));
+                "begin"
+            }
+            RunStep::Pause => "pause",
+            RunStep::Resume => "resume",
+            RunStep::Stop { why: reason } => {
+                why = Some(text(reason));
+                "stop"
+            }
+            RunStep::Close => "close",
+            RunStep::Climb { until: many } => {
+                until = Some(*many);
+                "climb"
+            }
+            RunStep::Finish => "finish",
         };
         let (by, at) = (text(&run.by), run.at.0);
-        Self { v, kind, run: run.run.to_string().into(), by, at, step: text(step), why, plan }
+        Self { v, kind, run: run.run.to_string().into(), by, at, step: text(step), why, until, plan }
     }
 }
 

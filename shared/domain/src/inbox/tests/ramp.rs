@@ -18,7 +18,7 @@ fn at(seconds: i64) -> UnixMillis {
 fn publish(ramp: &mut Ramp, now: UnixMillis) -> Vec<usize> {
     let mut places = Vec::new();
     while let Move::Publish(range) = ramp.next(now) {
-        for place in range.filter(|&place| !ramp.has_ended(place)).collect::<Vec<_>>() {
+        for place in range.filter(|&place| ramp.is_unpublished(place)).collect::<Vec<_>>() {
             ramp.published(place, now);
             places.push(place);
         }
@@ -29,7 +29,7 @@ fn publish(ramp: &mut Ramp, now: UnixMillis) -> Vec<usize> {
 #[test]
 fn steps_grow_by_their_factor_up_to_their_cap_and_all_is_published_once() {
     let mut ramp = Ramp::new(LIMITS, 400);
-    let (mut steps, mut next) = (Vec::new(), 0);
+    let (mut steps, mut next, mut missed) = (Vec::new(), 0, at(60));
     loop {
         let places = publish(&mut ramp, at(0));
         if places.is_empty() {
@@ -38,7 +38,8 @@ fn steps_grow_by_their_factor_up_to_their_cap_and_all_is_published_once() {
         assert_eq!(places, (next..next + places.len()).collect::<Vec<_>>());
         next += places.len();
         steps.push(places.len());
-        assert_eq!(ramp.next(at(1)), Move::Wait(at(60)), "the next step waits for this one's outcomes");
+        assert_eq!(ramp.next(at(1)), Move::Wait(missed), "the next step waits for this one's outcomes");
+        missed = at(61);
         places.iter().for_each(|&place| ramp.heard(place, Answer::Resolved, at(1)));
     }
     assert_eq!(steps, [1, 5, 25, 100, 100, 100, 69]);
@@ -93,10 +94,25 @@ fn a_missing_outcome_stops_the_ramp_and_is_told() {
     ramp.heard(0, Answer::Resolved, at(1));
     publish(&mut ramp, at(2));
     [1, 2, 4].iter().for_each(|&place| ramp.heard(place, Answer::Resolved, at(3)));
-    assert_eq!(ramp.next(at(61)), Move::Wait(at(62)));
+    assert_eq!(ramp.next(at(62)), Move::Wait(at(63)), "the last outcome came at 3");
+    assert_eq!((ramp.late(at(62)), ramp.late(at(63))), (vec![], vec![3, 5]));
     let stop = Stop::MissingOutcomes { step: 2, place: 3, missing: 2 };
-    assert_eq!(ramp.next(at(62)), Move::Stopped(stop));
+    assert_eq!(ramp.next(at(63)), Move::Stopped(stop));
     assert!(stop.to_string().starts_with("2 outcomes of step 2 did not come in time"), "{stop}");
+}
+
+#[test]
+fn a_large_step_is_not_stopped_while_its_outcomes_come() {
+    let mut ramp = Ramp::new(RampLimits { timeout: Duration::from_secs(60), ..RampLimits::ALL_AT_ONCE }, 10);
+    assert_eq!(publish(&mut ramp, at(0)).len(), 10);
+    for place in 0..9 {
+        let now = 50 * (place as i64 + 1);
+        assert!(matches!(ramp.next(at(now)), Move::Wait(_)), "it is heard of at {now}");
+        ramp.heard(place, Answer::Resolved, at(now));
+    }
+    assert_eq!(ramp.next(at(509)), Move::Wait(at(510)));
+    let stop = Stop::MissingOutcomes { step: 1, place: 9, missing: 1 };
+    assert_eq!(ramp.next(at(510)), Move::Stopped(stop), "60 seconds of silence");
 }
 
 #[test]
@@ -132,12 +148,12 @@ fn a_paused_ramp_publishes_nothing_and_misses_nothing() {
 fn what_was_given_up_neither_holds_a_step_up_nor_counts() {
     let mut ramp = Ramp::new(LIMITS, 6);
     publish(&mut ramp, at(0));
-    ramp.ended(0, End::Withdrawn);
+    ramp.ended(0, End::Withdrawn, at(0));
     publish(&mut ramp, at(0));
-    ramp.ended(1, End::Withdrawn);
+    ramp.ended(1, End::Withdrawn, at(0));
     (2..5).for_each(|place| ramp.heard(place, Answer::Resolved, at(1)));
     assert!(matches!(ramp.next(at(1)), Move::Wait(_)));
-    ramp.ended(5, End::Withdrawn);
+    ramp.ended(5, End::Withdrawn, at(1));
     assert_eq!(ramp.next(at(1)), Move::Finished);
     assert_eq!(ramp.ends(), Ends { passed: 3, failed: 0, withdrawn: 3 });
 }
@@ -230,7 +246,7 @@ proptest! {
             match event {
                 Event::Publishes(most) => {
                     if let Move::Publish(range) = ramp.next(now) {
-                        let places: Vec<usize> = range.filter(|&p| !ramp.has_ended(p)).take(most).collect();
+                        let places: Vec<usize> = range.filter(|&p| ramp.is_unpublished(p)).take(most).collect();
                         prop_assert!(!places.is_empty());
                         for place in places {
                             ramp.published(place, now);

@@ -1,0 +1,147 @@
+use super::*;
+
+fn carriers(inboxes: &[Inbox; 2]) -> [Carrier<'_>; 2] {
+    [0, 1].map(|who| Carrier { reader: &inboxes[who], course: None, published: BTreeSet::new() })
+}
+
+fn read_all(world: &mut World, who: usize) {
+    let World { log, readers, .. } = world;
+    readers[who].read_to(log, log.len());
+}
+
+#[test]
+fn a_second_carrier_that_sees_half_of_the_orders_waits_for_the_others() {
+    let mut world = World::new(RampLimits::ALL_AT_ONCE);
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    for chunk in 0..CHUNKS {
+        for _ in 0..10 {
+            read_all(&mut world, 1);
+            assert_eq!(turn(&mut world, 1, &mut carriers[1], false), None);
+        }
+        assert_eq!(world.log.len(), 1 + chunk as usize, "it appends nothing before all orders are there");
+        world.add_chunk();
+    }
+    comes_to_its_end(&mut world, &mut carriers);
+    assert_eq!(world.published.len(), ITEMS);
+}
+
+#[test]
+fn a_run_whose_author_died_while_ordering_is_closed_and_what_comes_later_does_not_count() {
+    let mut world = World::new(RampLimits::ALL_AT_ONCE);
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    world.add_chunk();
+    read_all(&mut world, 0);
+    turn(&mut world, 0, &mut carriers[0], false);
+    world.now = world.now.after(SILENCE);
+    turn(&mut world, 0, &mut carriers[0], false);
+    world.add_chunk();
+    comes_to_its_end(&mut world, &mut carriers);
+    assert_eq!(world.published.len(), CHUNK);
+    let run = world.observer.run().unwrap();
+    assert_eq!((run.accepted, run.refused, run.passed), (CHUNK as u64, CHUNK as u64, CHUNK as u64));
+    assert_eq!(world.observer.item(CHUNK).state, State::Open);
+}
+
+#[test]
+fn of_two_carriers_the_one_who_climbed_publishes_and_the_other_only_when_nothing_comes_of_it() {
+    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    let turn_of = |world: &mut World, carriers: &mut [Carrier<'_>; 2], who: usize| {
+        for _ in 0..6 {
+            read_all(world, who);
+            turn(world, who, &mut carriers[who], false);
+        }
+    };
+    turn_of(&mut world, &mut carriers, 0);
+    turn_of(&mut world, &mut carriers, 1);
+    assert_eq!((world.published.len(), world.copies.len()), (4, 4), "each once");
+    // The first one is gone, and so is what it published.
+    (carriers[0].course, world.copies) = (None, Vec::new());
+    world.now = world.now.after(GRACE);
+    turn_of(&mut world, &mut carriers, 1);
+    assert_eq!((world.published.len(), world.copies.len()), (4, 4), "by the second one");
+}
+
+#[test]
+fn an_item_that_somebody_else_reopens_holds_nothing_up_and_is_published_no_more() {
+    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    let mut turns = |world: &mut World| {
+        for _ in 0..12 {
+            read_all(world, 0);
+            turn(world, 0, &mut carriers[0], false);
+        }
+    };
+    turns(&mut world);
+    assert_eq!(world.published.len(), 4, "the first step");
+    // One that is published, and one that is not.
+    world.order(OTHER, Order::Reopen, 0, &[1, 6]);
+    while !world.copies.is_empty() {
+        world.works(0, Some(Answer::Resolved));
+    }
+    turns(&mut world);
+    let published: Vec<usize> = world.published.iter().map(|(item, _)| *item).collect();
+    assert_eq!(published, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]);
+    assert_eq!(world.observer.item(6).state, State::Open);
+}
+
+#[test]
+fn a_carrier_whose_index_another_process_brings_up_gives_an_item_up_once() {
+    let mut world = World::new(RampLimits { first: 1, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    // It climbs, and then finds that it can't publish.
+    for _ in 0..2 {
+        read_all(&mut world, 0);
+        turn(&mut world, 0, &mut carriers[0], true);
+    }
+    let appended = world.log.len();
+    assert!(matches!(world.log.last(), Some(Entry::Actions(actions)) if actions.order == Order::Reopen));
+    for _ in 0..5 {
+        turn(&mut world, 0, &mut carriers[0], true);
+    }
+    assert_eq!(world.log.len(), appended, "it waits until the index has it");
+    read_all(&mut world, 0);
+    turn(&mut world, 0, &mut carriers[0], false);
+    let last = world.log.last().cloned();
+    assert!(
+        matches!(last, Some(Entry::Run(RunEntry { step: RunStep::Climb { .. }, .. }))),
+        "it goes on: {last:?}"
+    );
+}
+
+#[test]
+fn a_stop_lets_go_of_what_was_not_published_and_a_resumption_takes_only_that_back() {
+    let mut world = World::new(RampLimits { first: 2, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    for _ in 0..4 {
+        read_all(&mut world, 0);
+        turn(&mut world, 0, &mut carriers[0], false);
+    }
+    world.works(0, Some(Answer::FailedAgain));
+    for _ in 0..3 {
+        read_all(&mut world, 0);
+        turn(&mut world, 0, &mut carriers[0], false);
+    }
+    assert_eq!(world.observer.run().unwrap().status, RunStatus::Stopped);
+    let states: Vec<State> = (0..ITEMS).map(|item| world.observer.item(item).state).collect();
+    assert_eq!((states[0], states[1]), (State::FailedAgain, State::Replaying), "these were published");
+    assert!(states[2..].iter().all(|state| *state == State::Open), "{states:?}");
+    world.order(OTHER, Order::Replay { forced: false }, 0, &[5]);
+    world.order(OTHER, Order::Discard, 0, &[6]);
+    world.step(RunStep::Resume);
+    comes_to_its_end(&mut world, &mut carriers);
+    let published: BTreeSet<usize> = world.published.iter().map(|(item, _)| *item).collect();
+    assert!(!published.contains(&5) && !published.contains(&6), "{published:?}");
+    assert_eq!(published.len(), ITEMS - 2);
+    assert_eq!(world.observer.item(6).state, State::Discarded);
+}
