@@ -40,6 +40,8 @@ pub struct Run {
     pub accepted: u64,
     /// For how many it does not.
     pub refused: u64,
+    /// How many replays it gave up before they were sent: their items are open again.
+    pub released: u64,
     /// How many of its replays passed, failed again, or have no outcome yet.
     pub passed: u64,
     /// See [`Run::passed`].
@@ -93,7 +95,7 @@ pub struct HistoryEntry {
 }
 
 const RUN: &str = "SELECT run, what, forced, begun, time, author, selection, total, status, why, changed_at, changed_by, rate,
-     ramp, from_at, accepted, refused, passed, failed, pending FROM runs";
+     ramp, from_at, accepted, refused, passed, failed, pending, released FROM runs";
 
 impl Inbox {
     /// A run by its name.
@@ -197,6 +199,7 @@ fn read_run(row: &Row<'_>) -> rusqlite::Result<Run> {
         passed: unsigned(row.get(17)?),
         failed: unsigned(row.get(18)?),
         pending: unsigned(row.get(19)?),
+        released: unsigned(row.get(20)?),
     })
 }
 

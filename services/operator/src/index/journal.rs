@@ -8,8 +8,8 @@ use tidegate_pipeline::journal::{Actions, Audit, Entry, Order, OutcomeEntry, Run
 use tracing::warn;
 
 use super::folded::{self, Folded};
-use super::writer::Writer;
-use crate::query::code;
+use super::writer::{Writer, is_moved};
+use crate::query::heap;
 use crate::reference::ItemRef;
 
 /// Where a record stands, and when it came there.
@@ -59,8 +59,9 @@ impl Writer {
                 author: Some(&actions.by),
                 detail: actions.reason.clone(),
             };
-            let counts = self.about(place, &about)?;
-            self.runs.ordered(actions.run, actions.order, counts);
+            let (counts, before) = self.about(place, &about)?;
+            let again = before.replay.is_some_and(|replay| replay.run == actions.run);
+            self.runs.ordered(actions.run, actions.order, counts, again);
             accepted += i64::from(counts);
             if let Some(value) = &ordered.edited {
                 let sql = "INSERT OR REPLACE INTO edits (at, place, value) VALUES (?1, ?2, ?3)";
@@ -96,8 +97,8 @@ impl Writer {
         self.about(place, &about).map(drop)
     }
 
-    /// Folds what stands about one item; whether it counts.
-    fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<bool> {
+    /// Folds what stands about one item; whether it counts, and what was known before.
+    fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<(bool, inbox::Item)> {
         let item = ItemRef::of_id(about.id);
         let (mut folded, ended_at) = folded::read(&self.connection, item)?.unwrap_or_default();
         let before = folded;
@@ -144,7 +145,7 @@ impl Writer {
             self.runs.moved(&before, &folded);
             self.move_item(item, &(folded, ended_at))?;
         }
-        Ok(void.is_none())
+        Ok((void.is_none(), before))
     }
 
     /// What was folded shows in lists and counts, where the item was dead-lettered.
@@ -153,8 +154,9 @@ impl Writer {
         if row.state == folded.state {
             return Ok(());
         }
-        let sql = "UPDATE items SET state = ?2 WHERE id = ?1";
-        self.connection.prepare_cached(sql)?.execute(params![row.id, code(folded.state)])?;
+        let heap = heap(row.cause, folded.state, is_moved(row.id, row.failed_at));
+        let sql = "UPDATE items SET heap = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql)?.execute([row.id, heap])?;
         self.causes.leave(row.cause, row.state);
         self.causes.enter(row.cause, folded.state, row.id);
         self.note_end(row.id, row.cause, row.failed_at, *ended_at)

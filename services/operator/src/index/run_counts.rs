@@ -16,21 +16,27 @@ struct Change {
     /// The same of orders to reopen: a run of replays gives up with these what it can't publish, and they are not what it is for.
     reopened: i64,
     not_reopened: i64,
+    /// Those that a run of replays gave up, less those that it ordered anew.
+    released: i64,
     passed: i64,
     failed: i64,
     pending: i64,
 }
 
 impl RunCounts {
-    /// An order of the run counted, or did not.
-    pub(super) fn ordered(&mut self, run: RunId, order: Order, counts: bool) {
+    /// An order of the run counted, or did not. `again`: the item's latest replay was of this run.
+    pub(super) fn ordered(&mut self, run: RunId, order: Order, counts: bool, again: bool) {
         let change = self.0.entry(run).or_default();
-        *match (order, counts) {
-            (Order::Reopen, true) => &mut change.reopened,
-            (Order::Reopen, false) => &mut change.not_reopened,
-            (_, true) => &mut change.accepted,
-            (_, false) => &mut change.refused,
-        } += 1;
+        match (order, counts) {
+            (Order::Reopen, true) => {
+                change.reopened += 1;
+                change.released += i64::from(again);
+            }
+            (Order::Reopen, false) => change.not_reopened += 1,
+            (Order::Replay { .. }, true) if again => change.released -= 1,
+            (_, true) => change.accepted += 1,
+            (_, false) => change.refused += 1,
+        }
     }
 
     /// What the journal says of an item changed. A replay that another one follows stays counted as it ended.
@@ -61,10 +67,11 @@ impl RunCounts {
         let mut statement = connection.prepare_cached(
             "UPDATE runs SET accepted = accepted + CASE WHEN what = 'reopen' THEN ?7 ELSE ?2 END,
              refused = refused + CASE WHEN what = 'reopen' THEN ?8 ELSE ?3 END,
-             passed = passed + ?4, failed = failed + ?5, pending = pending + ?6 WHERE run = ?1",
+             passed = passed + ?4, failed = failed + ?5, pending = pending + ?6, released = released + ?9 WHERE run = ?1",
         )?;
         for (run, change) in self.0.drain() {
-            let Change { accepted, refused, reopened, not_reopened, passed, failed, pending } = change;
+            let Change { accepted, refused, reopened, not_reopened, released, passed, failed, pending } =
+                change;
             let run = run.0.cast_signed();
             statement.execute(params![
                 run,
@@ -74,7 +81,8 @@ impl RunCounts {
                 failed,
                 pending,
                 reopened,
-                not_reopened
+                not_reopened,
+                released
             ])?;
         }
         Ok(())
