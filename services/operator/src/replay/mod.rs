@@ -6,6 +6,7 @@ mod order;
 mod originals;
 mod outgoing;
 mod publish;
+mod release;
 mod run;
 mod selection;
 
