@@ -211,3 +211,37 @@ fn a_run_tells_how_its_orders_and_replays_stand() {
     index.journal(&[entry(5, 6, &step(RunStep::Stop { why: "enough".to_owned() }))]).unwrap();
     assert_eq!((run().status, run().why.as_deref()), (tidegate_operator::RunStatus::Stopped, Some("enough")));
 }
+
+#[test]
+fn a_run_tells_what_it_gave_up_until_it_orders_that_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let order_of = Order::Replay { forced: false };
+    let plan = RunPlan {
+        order: order_of,
+        total: 2,
+        chunks: 1,
+        selection: "all items".to_owned(),
+        rate: None,
+        ramp: Some(RampLimits::CANARY),
+    };
+    let begin = Entry::Run(RunEntry {
+        run: RunId(7),
+        by: "ann".to_owned(),
+        at: UnixMillis(1),
+        step: RunStep::Begin(plan),
+    });
+    let id = |event: i64| Made::new(event, Some("charge")).id();
+    let ordered = order(order_of, vec![(id(1), None, 1), (id(2), None, 1)]);
+    index.journal(&[entry(0, 1, &begin), entry(1, 2, &ordered)]).unwrap();
+    let counts = || {
+        let run = inbox.run(RunId(7)).unwrap().unwrap();
+        (run.accepted, run.refused, run.released, run.pending)
+    };
+    assert_eq!(counts(), (2, 0, 0, 2));
+    index.journal(&[entry(2, 3, &order(Order::Reopen, vec![(id(2), Some(1), 0)]))]).unwrap();
+    assert_eq!(counts(), (2, 0, 1, 1));
+    index.journal(&[entry(3, 4, &order(order_of, vec![(id(2), Some(2), 2)]))]).unwrap();
+    assert_eq!(counts(), (2, 0, 0, 2));
+}

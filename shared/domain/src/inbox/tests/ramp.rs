@@ -284,3 +284,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_stopped_ramp_knows_what_it_did_not_publish_and_what_nobody_can_have_reached() {
+    let mut ramp = Ramp::new(LIMITS, 40);
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::Resolved, at(1));
+    assert_eq!(ramp.next(at(1)), Move::Publish(1..6));
+    for place in 1..4 {
+        ramp.published(place, at(1));
+    }
+    ramp.heard(1, Answer::FailedAgain, at(2));
+    ramp.heard(4, Answer::WaitingUntil(at(9)), at(2));
+    assert!(matches!(ramp.next(at(2)), Move::Stopped(_)));
+    assert_eq!(ramp.unreached(), 6);
+    let unpublished: Vec<usize> = (0..40).filter(|place| ramp.is_unpublished(*place)).collect();
+    assert_eq!(unpublished, (5..40).collect::<Vec<_>>(), "a worker has the one that waits");
+}
