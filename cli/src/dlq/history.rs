@@ -63,14 +63,10 @@ pub(crate) fn run_line(run: &Run) -> String {
     let status = serde_json::to_value(run.status).ok();
     let status = status.as_ref().and_then(|status| status.as_str()).unwrap_or("running");
     let why = run.why.as_ref().map_or(String::new(), |why| format!(": {why}"));
-    let released = match run.released {
-        0 => String::new(),
-        released => format!(", {released} not sent and open again"),
-    };
     let forced = if run.forced { "forced " } else { "" };
     text::line(
         &format!(
-            "{}  run {}  {forced}{} by {}  {status}{why}  {} accepted, {} refused, {} passed, {} failed, {} pending{released}  ({})",
+            "{}  run {}  {forced}{} by {}  {status}{why}  {} accepted, {} refused, {} passed, {} failed, {} pending  ({})",
             text::time(run.time),
             run.run,
             run.what,

@@ -205,9 +205,7 @@ fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
         print(&match &end {
             RunEnd::Finished => format!("run {run} is finished"),
             RunEnd::Stopped(why) => {
-                format!(
-                    "run {run} stopped: {why}; what it did not send is open again, and `tidegate dlq replay --resume {run}` begins anew with it"
-                )
+                format!("run {run} stopped: {why}; `tidegate dlq replay --resume {run}` begins its ramp anew")
             }
             RunEnd::Left => format!("run {run} goes on with `tidegate dlq replay --resume {run}`"),
         });

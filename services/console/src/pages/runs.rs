@@ -96,9 +96,6 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             }
             (bar(run))
             @if let Some(why) = &run.why { p.note { (why) } }
-            @if run.order == "replay" && run.status == RunStatus::Stopped && run.settled() > 0 {
-                p.note { (count(run.settled(), "item was", "items were")) " not sent and can be decided anew. A resumption begins with what is still open of them." }
-            }
             dl.tiles.small {
                 @if run.order == "replay" {
                     (tile("Passed", run.passed, "done"))

@@ -6,7 +6,6 @@ mod order;
 mod originals;
 mod outgoing;
 mod publish;
-mod release;
 mod run;
 mod selection;
 

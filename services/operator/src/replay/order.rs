@@ -18,7 +18,6 @@ use super::selection::{Selected, Snapshot};
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
 use crate::index::Follower;
-use crate::runs::RunStatus;
 
 /// How many bytes of items one record of the journal has at most.
 const CHUNK_BYTES: usize = 512 << 10;
@@ -75,11 +74,6 @@ impl Ordering {
             Self::Reopen => journal::Order::Reopen,
         }
     }
-}
-
-/// How many bytes of items one record of this inbox's journal has at most.
-pub(super) fn chunk_bytes(inbox: &Inbox) -> usize {
-    CHUNK_BYTES.min(inbox.shared.kafka.max_message_bytes / 2)
 }
 
 /// What became of an order.
@@ -221,7 +215,8 @@ impl Inbox {
             round: if is_replay { selected.next_round } else { Round(0) },
             edited: edited.clone(),
         };
-        let chunks = chunks(snapshot.items.iter().map(ordered).collect(), chunk_bytes(self));
+        let most = CHUNK_BYTES.min(self.shared.kafka.max_message_bytes / 2);
+        let chunks = chunks(snapshot.items.iter().map(ordered).collect(), most);
         let journal = self.journal()?;
         let pace = if let Ordering::Replay { pace, .. } = ordering { Some(pace) } else { None };
         let plan = RunPlan {
@@ -281,19 +276,14 @@ impl Inbox {
         self.append_step(run, by, RunStep::Pause)
     }
 
-    /// Lets a run go on after a pause, or begin its ramp anew after a stop: what it had not sent is ordered anew, unless somebody
-    /// decided otherwise since. Whoever carries it out sees it.
+    /// Lets a run go on after a pause, or begin its ramp anew after a stop. Whoever carries it out sees it.
     pub fn resume(&self, run: RunId, by: &str) -> Result<(), OperatorError> {
-        if let Some(found) = self.run(run)?.filter(|found| found.status == RunStatus::Stopped) {
-            self.order_released(&found, run, by)?;
-        }
         self.append_step(run, by, RunStep::Resume)
     }
 
-    /// Ends a run before its end. What is published already goes on; what is not is open again.
+    /// Ends a run before its end. What is published already goes on.
     pub fn stop(&self, run: RunId, by: &str, why: &str) -> Result<(), OperatorError> {
-        self.append_step(run, by, RunStep::Stop { why: why.to_owned() })?;
-        self.release_unreached(run, by)
+        self.append_step(run, by, RunStep::Stop { why: why.to_owned() })
     }
 
     fn append_step(&self, run: RunId, by: &str, step: RunStep) -> Result<(), OperatorError> {

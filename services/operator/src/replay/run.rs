@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tidegate_domain::inbox::{Answer, End, Item, Move, Ramp, RampLimits, RunId, State};
@@ -76,10 +76,10 @@ enum Standing {
 
 pub(super) struct Runner<'a> {
     pub(super) inbox: &'a Inbox,
-    pub(super) run: RunId,
-    pub(super) by: &'a str,
-    pub(super) session: Session<'a>,
-    pub(super) journal: Journal,
+    run: RunId,
+    by: &'a str,
+    session: Session<'a>,
+    journal: Journal,
     pub(super) publisher: Publisher,
     pub(super) partitions: BTreeMap<String, u32>,
     pub(super) places: Vec<Place>,
@@ -121,7 +121,7 @@ impl Inbox {
 }
 
 impl<'a> Runner<'a> {
-    pub(super) fn begin(
+    fn begin(
         inbox: &'a Inbox,
         session: Session<'a>,
         found: &Run,
@@ -159,10 +159,7 @@ impl<'a> Runner<'a> {
                 RunStatus::Running => self.ramp.go_on(UnixMillis(now())),
                 RunStatus::Paused => self.ramp.pause(),
                 RunStatus::Finished => return Ok(RunEnd::Finished),
-                RunStatus::Stopped => {
-                    self.release(0)?;
-                    return Ok(RunEnd::Stopped(found.why.unwrap_or_default()));
-                }
+                RunStatus::Stopped => return Ok(RunEnd::Stopped(found.why.unwrap_or_default())),
             }
             let next = self.ramp.next(UnixMillis(now()));
             if each(&self.progress(&next)).is_break() {
@@ -171,11 +168,7 @@ impl<'a> Runner<'a> {
             match next {
                 Move::Publish(range) => self.publish(range)?,
                 Move::Wait(_) | Move::Paused => std::thread::sleep(PAUSE),
-                Move::Stopped(stop) => {
-                    // First, so that a console that dies in between leaves a run that somebody else stops.
-                    self.release(0)?;
-                    return self.end(RunStep::Stop { why: stop.to_string() });
-                }
+                Move::Stopped(stop) => return self.end(RunStep::Stop { why: stop.to_string() }),
                 Move::Finished => return self.end(RunStep::Finish),
             }
         }
@@ -207,7 +200,7 @@ impl<'a> Runner<'a> {
     }
 
     /// What the journal says of every item: at the beginning.
-    pub(super) fn hear_all(&mut self) -> Result<(), OperatorError> {
+    fn hear_all(&mut self) -> Result<(), OperatorError> {
         self.heard = self.inbox.journal_position()? - 1;
         for number in 0..self.places.len() {
             self.look(number)?;
@@ -246,6 +239,32 @@ impl<'a> Runner<'a> {
             Standing::Heard(answer) => self.ramp.heard(number, answer, UnixMillis(now())),
             Standing::Ended(end) => self.ramp.ended(number, end),
         }
+        Ok(())
+    }
+
+    /// Gives a replay up whose record is gone, in the name of the run.
+    pub(super) fn withdraw(&mut self, item: ItemRef) -> Result<(), OperatorError> {
+        use tidegate_pipeline::journal::{Actions, Entry, Order, Ordered};
+        let id = self.inbox.view(|view| {
+            let sql = "SELECT id, seen FROM folded WHERE hash = ?1";
+            let found = view.connection.query_row(sql, [item.0.cast_signed()], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, Option<i64>>(1)?))
+            });
+            Ok(found.optional()?)
+        })?;
+        let Some((id, seen)) = id.flatten() else { return Ok(()) };
+        let Ok(id) = id.parse() else { return Ok(()) };
+        let items =
+            vec![Ordered { id, seen: seen.map(Offset), round: tidegate_domain::Round(0), edited: None }];
+        self.journal.append(&Entry::Actions(Actions {
+            run: self.run,
+            by: self.by.to_owned(),
+            at: UnixMillis(now()),
+            chunk: 0,
+            order: Order::Reopen,
+            reason: Some("no record of it exists any more: there is nothing to publish".to_owned()),
+            items,
+        }))?;
         Ok(())
     }
 }
@@ -292,10 +311,6 @@ impl Inbox {
             let mut open = Vec::with_capacity(places.len());
             for place in places {
                 let folded = self.folded(place.item)?;
-                // The run gave it up, and ordered it anew when it was resumed: that order counts.
-                if folded.replay.is_some_and(|replay| replay.run == run && replay.at.0 != place.at) {
-                    continue;
-                }
                 let ended = matches!(standing(&folded, Offset(place.at)), Standing::Ended(_));
                 if !ended || folded.seen.is_some_and(|seen| seen.0 > from) {
                     open.push(place);

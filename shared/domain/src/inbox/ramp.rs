@@ -250,16 +250,6 @@ impl Ramp {
         matches!(self.places.get(place), Some(Place::Ended(_)))
     }
 
-    /// Whether the replay at this place was not published, as far as this ramp was told, and nothing was heard of it.
-    pub fn is_unpublished(&self, place: usize) -> bool {
-        matches!(self.places.get(place), Some(Place::Unpublished))
-    }
-
-    /// The first place behind the step under way: from there on, nobody who carries the run out has published anything.
-    pub fn unreached(&self) -> usize {
-        self.end
-    }
-
     /// Publishes nothing more until it may go on. Outcomes still count, and none is missed meanwhile.
     pub fn pause(&mut self) {
         self.paused = true;
