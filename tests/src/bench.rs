@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 mod bare;
+mod console;
 mod fill;
 mod index;
 mod marks;
@@ -21,7 +22,8 @@ use crate::servers::{Kafka, Registry};
 #[derive(Debug, Parser)]
 #[command(name = "./x bench", about = "Measure tidegate beside bare rdkafka loops")]
 struct Arguments {
-    /// What to measure: worker, waiting, ingest, retry, lateness, restore, takeover, index [default: all]
+    /// What to measure: worker, waiting, ingest, retry, lateness, restore, takeover, index, pages,
+    /// replay [default: all]
     scenes: Vec<String>,
     /// How many records the throughput scenes use
     #[arg(long, default_value_t = 1_000_000)]
@@ -45,7 +47,7 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let stage = scenes::Stage { kafka: &kafka, registry: &registry, rounds: arguments.rounds };
     let mut ran = 0;
     type Scene = fn(&scenes::Stage<'_>, usize) -> Result<(), String>;
-    let all: [(&str, Scene); 8] = [
+    let all: [(&str, Scene); 10] = [
         ("worker", scenes::worker),
         ("waiting", scenes::waiting),
         ("ingest", scenes::ingest),
@@ -54,6 +56,8 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
         ("restore", marks::restore),
         ("takeover", marks::takeover),
         ("index", index::index),
+        ("pages", console::pages),
+        ("replay", console::replay),
     ];
     for (name, scene) in all {
         if wanted(name) {

@@ -286,7 +286,7 @@ impl Inbox {
     /// Groups of items.
     pub fn groups(&self, query: &GroupQuery) -> Result<GroupPage, OperatorError> {
         let page = self.view(|view| view.groups(query))?;
-        Ok(page.unwrap_or(GroupPage { groups: Vec::new(), total: 0, items: 0 }))
+        Ok(page.unwrap_or(GroupPage { groups: Vec::new(), total: 0, items: 0, partly: false }))
     }
 
     /// A group by its fingerprint; none where there is no letter of it.

@@ -204,6 +204,45 @@ fn a_search_is_paged_without_repeats_or_gaps() {
 }
 
 #[test]
+fn a_beginning_finds_few_words_and_many_and_must_be_longer_where_very_many_begin_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letters: Vec<Made> = (1000..1200).map(|event| Made::new(event, Some("charge"))).collect();
+    index.letters(Partition(0), &records(&letters, 0)).unwrap();
+    index.words(Partition(0), &records(&letters, 0)).unwrap();
+    let find = |words: &str| {
+        let filter = Filter { text: Some(words.to_owned()), ..Filter::default() };
+        let page = inbox.list(&ListQuery { filter, limit: Some(1000), ..ListQuery::default() });
+        page.map(|page| page.items.len()).map_err(|error| error.to_string())
+    };
+    assert_eq!(find("ORD*"), Ok(200), "one word that all have");
+    assert_eq!(find("118*"), Ok(10), "ten words");
+    assert_eq!(find("ord* 1180"), Ok(1));
+    assert_eq!(find("100* refus*"), Ok(10));
+    assert_eq!(find("zzz*"), Ok(0));
+    assert!(find("1*").is_err_and(|reason| reason.contains("at least 3 letters")), "200 words");
+    assert_eq!(find("k*"), Ok(200), "short, and few words");
+}
+
+#[test]
+fn groups_of_a_search_with_very_many_finds_count_the_newest_and_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let letters: Vec<Made> = (0..10_050).map(|event| Made::new(event, Some("charge"))).collect();
+    index.letters(Partition(0), &records(&letters, 0)).unwrap();
+    index.words(Partition(0), &records(&letters, 0)).unwrap();
+    let groups = |words: &str| {
+        let filter = Filter { text: Some(words.to_owned()), ..Filter::default() };
+        let page = inbox.groups(&GroupQuery { filter, ..GroupQuery::default() }).unwrap();
+        (page.items, page.partly)
+    };
+    assert_eq!(groups("refused"), (10_000, true));
+    assert_eq!(groups("order-17"), (1, false));
+}
+
+#[test]
 fn groups_by_handler_follow_the_configuration_and_tell_no_query() {
     let dir = tempfile::tempdir().unwrap();
     let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();

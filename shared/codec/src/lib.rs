@@ -9,7 +9,8 @@
 //! Reading order: [`wire`] takes the frame apart; `plan` is a schema as an arena of nodes; `cursor` reads
 //! primitives; `walk` checks a datum and picks fields; `json`, `encode` and `typed` are its other readers and
 //! the writer; [`ContainerWriter`] puts data into files; [`SchemaRegistry`] fetches schemas; [`classify`] says what an error means
-//! for the event; [`compatibility`] says whether one schema reads what another has written.
+//! for the event; [`compatibility`] says whether one schema reads what another has written, [`Resolution`] whether one event can be
+//! read so.
 
 pub mod classify;
 pub mod compatibility;
@@ -24,6 +25,7 @@ mod locate;
 mod outline;
 mod plan;
 mod registry;
+mod resolution;
 mod schema;
 mod select;
 mod temporal;
@@ -39,5 +41,6 @@ pub use field::{FieldPathError, FieldPaths, FieldValue, recycle};
 pub use outline::OutlinedField;
 pub use plan::TimeUnit;
 pub use registry::{RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry};
+pub use resolution::{Resolution, Unresolvable};
 pub use schema::{CompiledSchema, Decoded};
 pub use select::Selection;

@@ -24,6 +24,7 @@ use crate::walk::{self, Picker};
 pub struct CompiledSchema {
     id: u32,
     raw: String,
+    references: Vec<String>,
     fingerprint: u64,
     /// Tells this plan from every other one of the process, so that a selection can't be used with another.
     identity: u64,
@@ -41,7 +42,8 @@ impl CompiledSchema {
         })?;
         let fingerprint = fingerprint.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         let identity = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { id, raw: raw.to_owned(), fingerprint, identity, plan })
+        let (raw, references) = (raw.to_owned(), references.to_vec());
+        Ok(Self { id, raw, references, fingerprint, identity, plan })
     }
 
     /// The registry's id.
@@ -63,6 +65,11 @@ impl CompiledSchema {
     /// The schema's text as registered.
     pub fn raw(&self) -> &str {
         &self.raw
+    }
+
+    /// The texts of the schemas whose types it names.
+    pub(crate) fn references(&self) -> &[String] {
+        &self.references
     }
 
     /// The event's top-level fields, in the writer's order; none if the schema is no record.
@@ -166,7 +173,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-fn parse_texts(raw: &str, references: &[String]) -> Result<(Schema, Vec<Schema>), SchemaError> {
+pub(crate) fn parse_texts(raw: &str, references: &[String]) -> Result<(Schema, Vec<Schema>), SchemaError> {
     Schema::parse_str_with_list(raw, references).or_else(|error| {
         // Writers register defaults that this parser refuses (a decimal's, a logical type's) but their own
         // accepts. Reading doesn't need defaults, so such a schema is used without them.

@@ -58,6 +58,8 @@ fn may_heal(error: &TopicError) -> bool {
             Code::OperationTimedOut
                 | Code::RequestTimedOut
                 | Code::BrokerTransportFailure
+                // A broker left the cluster while it was asked.
+                | Code::DestroyBroker
                 | Code::BrokerNotAvailable
                 | Code::LeaderNotAvailable
                 | Code::NotLeaderForPartition
@@ -72,17 +74,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_is_asked_again_and_a_refusal_is_an_answer() {
+    fn a_broker_that_is_away_is_asked_again_and_a_refusal_is_an_answer() {
+        let mut heals = [Code::OperationTimedOut, Code::DestroyBroker].into_iter();
         let mut asked = 0;
         let answer = patiently(|| {
             asked += 1;
-            if asked == 1 {
-                Err(TopicError::Request(KafkaError::AdminOp(Code::OperationTimedOut)))
-            } else {
-                Ok(asked)
+            match heals.next() {
+                Some(code) => Err(TopicError::Request(KafkaError::AdminOp(code))),
+                None => Ok(asked),
             }
         });
-        assert_eq!(answer.expect("the second answer counts"), 2);
+        assert_eq!(answer.expect("the third answer counts"), 3);
         let mut asked = 0;
         let refused = patiently::<()>(|| {
             asked += 1;

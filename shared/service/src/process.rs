@@ -7,7 +7,6 @@ use tidegate_bootstrap::telemetry::{Metrics, init_logs};
 use tidegate_bootstrap::{Config, Health, ObserveServer, Shutdown};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{Fatal, KafkaSettings};
-use tokio::runtime::Handle;
 use tracing::{info, warn};
 
 use crate::error::ServiceError;
@@ -107,10 +106,14 @@ impl Process {
         Self { config, kafka, health, shutdown, fatal: Fatal::default(), observe: None }
     }
 
-    /// The checks wait for brokers, on threads that block. A process that is asked to stop does not wait with them: they change
-    /// nothing.
+    /// The checks wait for brokers, on a thread that blocks. A process that is asked to stop does not wait with them: they change
+    /// nothing. They have a runtime of their own, whose timers go on while the process's is taken apart.
     async fn checked(&self) -> Result<Checked, ServiceError> {
-        let (runtime, checks) = (Handle::current(), check(self.config.clone(), self.kafka.clone()));
+        let checks = check(self.config.clone(), self.kafka.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| ServiceError::Local(format!("the runtime can't start: {error}")))?;
         let checks = tokio::task::spawn_blocking(move || runtime.block_on(checks));
         tokio::select! {
             biased;

@@ -81,7 +81,8 @@ pub(super) fn group_query(query: &GroupQuery) -> operator::GroupQuery {
 }
 
 pub(super) fn groups(page: operator::GroupPage) -> GroupPage {
-    GroupPage { groups: page.groups.into_iter().map(group).collect(), total: page.total, items: page.items }
+    let operator::GroupPage { groups, total, items, partly } = page;
+    GroupPage { groups: groups.into_iter().map(group).collect(), total, items, partly }
 }
 
 fn group(group: operator::Group) -> Group {
@@ -223,6 +224,7 @@ pub(super) fn overview(overview: operator::Overview, status: &operator::Status) 
         trend: overview.trend.into_iter().map(step).collect(),
         open_groups: overview.open_groups,
         behind: status.behind,
+        wordless: status.wordless,
         problem: status.problem.clone(),
     }
 }

@@ -134,6 +134,8 @@ pub struct GroupPage {
     pub total: usize,
     /// How many items are in all groups.
     pub items: u64,
+    /// A search found so many that only the newest ones were counted.
+    pub partly: bool,
 }
 
 /// A group. Of kinds, classes and the like it names each once, and a few at most.
@@ -253,6 +255,8 @@ pub struct Overview {
     pub open_groups: usize,
     /// Records of the dead-letter topic and the journal that are not in the index yet.
     pub behind: u64,
+    /// Letters in the index that a search does not find yet.
+    pub wordless: u64,
     /// Why the index is not brought up to date; none: it is.
     pub problem: Option<String>,
 }

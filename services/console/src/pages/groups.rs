@@ -68,6 +68,7 @@ fn kept(query: &GroupQuery) -> Vec<(&'static str, String)> {
 /// A bad deploy at a glance: `4,812 items, 1 cause, since 02:14`.
 fn told(page: &GroupPage, query: &GroupQuery) -> String {
     let items = count(page.items, "item", "items");
+    let items = if page.partly { format!("The latest {items} of more") } else { items };
     let what = if query.by == By::Fingerprint { ("cause", "causes") } else { ("group", "groups") };
     let groups = count(page.total as u64, what.0, what.1);
     let whole = page.groups.len() == page.total;

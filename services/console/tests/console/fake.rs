@@ -265,6 +265,7 @@ impl Letters for Fake {
                 .collect(),
             open_groups: 1,
             behind: if self.items == 0 { 0 } else { 3 },
+            wordless: 0,
             problem: (self.items == 3).then(|| self.text()),
         })
     }
@@ -275,7 +276,12 @@ impl Letters for Fake {
             return self.answer(GroupPage::default());
         }
         let key = if query.by == By::Fingerprint { GROUP.to_owned() } else { self.text() };
-        self.answer(GroupPage { groups: vec![Group { key, ..self.group() }], total: 90, items: 4812 })
+        self.answer(GroupPage {
+            groups: vec![Group { key, ..self.group() }],
+            total: 90,
+            items: 4812,
+            partly: false,
+        })
     }
 
     fn items(&self, query: &ItemQuery) -> Answer<ItemPage> {

@@ -166,13 +166,15 @@ fn distrust(connection: &Connection, provenance: &Provenance) -> rusqlite::Resul
 fn rebuild(connection: &mut Connection, provenance: &Provenance) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut statement = transaction.prepare(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'search_%'
-         UNION ALL SELECT name FROM sqlite_schema WHERE name IN ('search_aliases', 'search_keys')",
+        "SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite_%'
+         AND (name NOT LIKE 'search_%' OR name IN ('search_aliases', 'search_keys', 'search_words'))
+         ORDER BY name DESC",
     )?;
-    let tables = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()?;
+    let found = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let found = found.collect::<rusqlite::Result<Vec<(String, String)>>>()?;
     drop(statement);
-    for table in tables {
-        transaction.execute_batch(&format!("DROP TABLE \"{table}\""))?;
+    for (what, name) in found {
+        transaction.execute_batch(&format!("DROP {what} \"{name}\""))?;
     }
     transaction.execute_batch(TABLES)?;
     for (name, value) in provenance.parts() {

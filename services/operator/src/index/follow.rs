@@ -1,6 +1,7 @@
 //! Bringing the index up to date: letters first, then the journal, then words.
 
 use std::ops::ControlFlow;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use tidegate_domain::{CommitPosition, Partition, Topic};
@@ -17,7 +18,9 @@ const BATCH: Duration = Duration::from_millis(1000);
 /// How many records a batch has at most.
 const BATCH_RECORDS: usize = 100_000;
 /// How many letters are made findable before it is looked whether there are new ones.
-const WORDS: i64 = 20_000;
+const WORDS: i64 = 50_000;
+/// How many batches of records may be read ahead of what is applied. One has a thousand records at most.
+const AHEAD: usize = 8;
 
 /// How far the index is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,6 +73,7 @@ impl Follower {
         let left =
             |stretches: &[Stretch]| stretches.iter().map(|s| (s.until - s.from).unsigned_abs()).sum::<u64>();
         let mut progress = Progress { done: 0, left: left(&letters) + left(journal.as_slice()) };
+        self.writing.writer.expect(left(&letters))?;
         for stretch in &letters {
             let dlq = stretch.log.topic.clone();
             let partition = stretch.log.partition;
@@ -160,14 +164,26 @@ impl Follower {
             gathered: 0,
             progress,
         };
-        let mut outcome: rusqlite::Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
-        let read = self.logs.read(log, CommitPosition(*from), CommitPosition(*until), &mut |records| {
-            outcome = batch.add(records, apply, each);
-            if matches!(outcome, Ok(ControlFlow::Continue(()))) {
-                ControlFlow::Continue(())
-            } else {
-                ControlFlow::Break(())
-            }
+        let (logs, bounds) = (&self.logs, (CommitPosition(*from), CommitPosition(*until)));
+        // What is applied was read by another thread: both take about as long.
+        let (read, outcome) = std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel::<Vec<Record>>(AHEAD);
+            let reading =
+                scope.spawn(move || {
+                    logs.read(log, bounds.0, bounds.1, &mut |records| match sender
+                        .send(std::mem::take(records))
+                    {
+                        Ok(()) => ControlFlow::Continue(()),
+                        Err(_) => ControlFlow::Break(()),
+                    })
+                });
+            let outcome = receiver.iter().try_for_each(|records| match batch.add(&records, apply, each) {
+                Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
+                ended => ControlFlow::Break(ended),
+            });
+            drop(receiver);
+            let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            (read, outcome.break_value().unwrap_or(Ok(ControlFlow::Continue(()))))
         });
         if matches!((&read, &outcome), (Ok(()), Ok(ControlFlow::Continue(())))) {
             batch.end(*until)?;

@@ -8,8 +8,8 @@ use tidegate_pipeline::journal::{Actions, Audit, Entry, Order, OutcomeEntry, Run
 use tracing::warn;
 
 use super::folded::{self, Folded};
-use super::writer::Writer;
-use crate::query::code;
+use super::writer::{Writer, is_moved};
+use crate::query::heap;
 use crate::reference::ItemRef;
 
 /// Where a record stands, and when it came there.
@@ -183,8 +183,9 @@ impl Writer {
         if row.state == folded.state {
             return Ok(());
         }
-        let sql = "UPDATE items SET state = ?2 WHERE id = ?1";
-        self.connection.prepare_cached(sql)?.execute(params![row.id, code(folded.state)])?;
+        let heap = heap(row.cause, folded.state, is_moved(row.id, row.failed_at));
+        let sql = "UPDATE items SET heap = ?2 WHERE id = ?1";
+        self.connection.prepare_cached(sql)?.execute([row.id, heap])?;
         self.causes.leave(row.cause, row.state);
         self.causes.enter(row.cause, folded.state, row.id);
         self.note_end(row.id, row.cause, row.failed_at, *ended_at)

@@ -34,6 +34,7 @@ impl LocalIndex {
     /// Applies letters of one partition, in one batch.
     pub fn letters(&mut self, partition: Partition, records: &[Record]) -> Result<(), OperatorError> {
         let writer = &mut self.writing.writer;
+        writer.expect(records.len() as u64)?;
         for record in records {
             writer.letter(&Letter::read(&self.dlq, partition, record))?;
         }

@@ -9,6 +9,7 @@ mod folded;
 mod follow;
 mod journal;
 mod local;
+mod lookups;
 mod prune;
 mod run_counts;
 mod run_state;

@@ -20,7 +20,7 @@ impl Writer {
         }
         self.begin()?;
         let mut statement = self.connection.prepare(
-            "SELECT item, \"offset\", cause, dead_at FROM letters WHERE partition = ?1 AND \"offset\" < ?2",
+            "SELECT item, \"offset\", cause, dead_at FROM all_letters WHERE partition = ?1 AND \"offset\" < ?2",
         )?;
         let gone = statement
             .query_map(params![partition.0, first], |row| {
@@ -36,44 +36,55 @@ impl Writer {
             items.insert(item);
         }
         for item in items {
-            self.look_again(item)?;
+            self.look_again(item, (partition, first))?;
         }
         let sql = "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)";
         self.connection.execute(sql, params![name, first.to_string()])?;
         Ok(())
     }
 
-    /// An item lost letters: it is of the latest of those that are left, or it is gone.
-    fn look_again(&mut self, item: i64) -> rusqlite::Result<()> {
-        let row = self.item_by_id(item)?;
-        let sql = "SELECT cause, round, dead_at, partition, \"offset\", count(*) OVER () FROM letters WHERE item = ?1
+    /// An item lost letters below `first`: it is of the latest of those that are left, or it is gone.
+    fn look_again(&mut self, item: i64, (partition, first): (Partition, i64)) -> rusqlite::Result<()> {
+        let (name, row) = self.item_by_id(item)?;
+        let sql = "SELECT count(*) FROM letters WHERE item = ?1";
+        let left: i64 = self.connection.prepare_cached(sql)?.query_row([item], |row| row.get(0))?;
+        if row.latest.partition != partition.0 || row.latest.offset >= first {
+            self.spend_own_id(item)?;
+            return self.now_of(&row, row.cause, row.latest.dead_at, left + 1);
+        }
+        let sql = "SELECT cause, dead_at, partition, \"offset\" FROM letters WHERE item = ?1
                    ORDER BY round DESC, dead_at DESC, partition DESC, \"offset\" DESC LIMIT 1";
-        type Latest = (i64, i64, i64, i64, i64, i64);
+        type Latest = (i64, i64, i64, i64);
         let latest: Option<Latest> = self
             .connection
             .prepare_cached(sql)?
-            .query_row([item], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
-            })
+            .query_row([item], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
             .optional()?;
-        let Some((now, round, dead_at, partition, offset, letters)) = latest else {
+        let Some((cause, dead_at, partition, offset)) = latest else {
             self.note_end(item, row.cause, row.failed_at, None)?;
             self.causes.leave(row.cause, row.state);
             self.connection.prepare_cached("DELETE FROM items WHERE id = ?1")?.execute([item])?;
-            return Ok(());
+            return self.lookups.forget(&self.connection, name);
         };
         self.spend_own_id(item)?;
-        let failed_at = self.failed_at(item, now)?;
-        let sql = "UPDATE items SET letters = ?2, cause = ?3, failed_at = ?4, round = ?5, dead_at = ?6, partition = ?7,
-                   \"offset\" = ?8 WHERE id = ?1";
-        let values = params![item, letters, now, failed_at, round, dead_at, partition, offset];
-        self.connection.prepare_cached(sql)?.execute(values)?;
-        self.now_of(&row, now, failed_at)
+        const LETTER: &str =
+            "round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes, message, first_error,
+                              stub, trace, partition, \"offset\"";
+        let place = params![item, partition, offset];
+        let sql = format!(
+            "UPDATE items SET ({LETTER}) = (SELECT {LETTER} FROM letters WHERE item = ?1 AND partition = ?2
+             AND \"offset\" = ?3) WHERE id = ?1"
+        );
+        self.connection.prepare_cached(&sql)?.execute(place)?;
+        let sql = "DELETE FROM letters WHERE item = ?1 AND partition = ?2 AND \"offset\" = ?3";
+        self.connection.prepare_cached(sql)?.execute(place)?;
+        self.now_of(&row, cause, dead_at, left)
     }
 
-    fn item_by_id(&self, item: i64) -> rusqlite::Result<ItemRow> {
+    fn item_by_id(&self, item: i64) -> rusqlite::Result<(ItemRef, ItemRow)> {
         let sql = "SELECT hash FROM items WHERE id = ?1";
         let hash: i64 = self.connection.prepare_cached(sql)?.query_row([item], |row| row.get(0))?;
-        self.item(ItemRef(hash.cast_unsigned()))?.ok_or(rusqlite::Error::QueryReturnedNoRows)
+        let name = ItemRef(hash.cast_unsigned());
+        Ok((name, self.item(name)?.ok_or(rusqlite::Error::QueryReturnedNoRows)?))
     }
 }

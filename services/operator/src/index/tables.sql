@@ -34,21 +34,26 @@ CREATE TABLE trend (
 ) WITHOUT ROWID;
 
 -- `id` begins with the time of the letter that was indexed first, so ids are in the order of lists and never change.
+-- `heap` is cause << 4 | state << 1 | moved: items of one heap are an index range in the order of ids. Moved: it began to be of its
+-- cause at another time than its id says.
 CREATE TABLE items (
     id INTEGER PRIMARY KEY,
     hash INTEGER NOT NULL,
-    cause INTEGER NOT NULL, state INTEGER NOT NULL,
+    heap INTEGER NOT NULL,
     source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
     key BLOB,
     letters INTEGER NOT NULL,
     -- When it began to be of its cause.
     failed_at INTEGER NOT NULL,
-    -- Of the latest letter:
-    round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL
+    -- Its latest letter, which is of its cause:
+    round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
+    attempt INTEGER, forced INTEGER NOT NULL, first_seen INTEGER, key_bytes INTEGER, value_bytes INTEGER,
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT
 );
-CREATE UNIQUE INDEX items_by_hash ON items (hash);
-CREATE INDEX items_by_cause ON items (cause, state);
-CREATE INDEX items_by_failure ON items (cause, state, failed_at);
+CREATE INDEX items_by_heap ON items (heap);
+CREATE INDEX items_by_failure ON items (heap, failed_at) WHERE heap & 1;
+-- Items by what they are called. Apart from them, so that a batch may be written in its own order.
+CREATE TABLE names (hash INTEGER PRIMARY KEY, item INTEGER NOT NULL);
 
 -- Items that are done or discarded: whether a group was closed once is told from these.
 CREATE TABLE ends (
@@ -56,6 +61,7 @@ CREATE TABLE ends (
     PRIMARY KEY (cause, failed_at, item)
 ) WITHOUT ROWID;
 
+-- The letters of an item but for its latest.
 CREATE TABLE letters (
     item INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
     cause INTEGER NOT NULL,
@@ -65,9 +71,19 @@ CREATE TABLE letters (
     message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
     PRIMARY KEY (item, partition, "offset")
 ) WITHOUT ROWID;
+CREATE VIEW all_letters AS
+    SELECT id AS item, partition, "offset", heap >> 4 AS cause, round, attempt, forced, dead_at, first_seen,
+    key_bytes, value_bytes, message, first_error, stub, trace FROM items
+    UNION ALL
+    SELECT item, partition, "offset", cause, round, attempt, forced, dead_at, first_seen,
+    key_bytes, value_bytes, message, first_error, stub, trace FROM letters;
 
 -- Filled after everything else, because it costs the most: words of messages, keys and payloads.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', columnsize = 0, detail = none);
+-- So many bytes of words are gathered in memory before they are written: merging what was written costs more than all else.
+INSERT INTO search (search, rank) VALUES ('hashsize', 33554432);
+-- The words that there are.
+CREATE VIRTUAL TABLE search_words USING fts5vocab (search, instance);
 -- A later letter of an item has words of its own: under an id of its own, which leads to the item.
 CREATE TABLE search_aliases (id INTEGER PRIMARY KEY, item INTEGER NOT NULL);
 -- Items by the first 8 bytes of their idempotency key.

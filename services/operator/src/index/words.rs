@@ -3,7 +3,7 @@
 use rusqlite::params;
 use tidegate_domain::Partition;
 
-use super::writer::{Writer, first_id};
+use super::writer::{ItemRow, Writer, first_id};
 use crate::letter::Letter;
 use crate::query::key_prefix;
 
@@ -20,24 +20,19 @@ impl Writer {
         // Without a row the letter is gone from the topic already.
         let Some(row) = self.item(item)? else { return Ok(()) };
         if let Some(key) = letter.key() {
-            let sql = "INSERT OR IGNORE INTO search_keys (key, item) VALUES (?1, ?2)";
-            self.connection.prepare_cached(sql)?.execute(params![key_prefix(&key.0), row.id])?;
+            self.lookups.key(key_prefix(&key.0), row.id);
         }
         collect(letter, words);
-        let find = if self.is_first(row.id)? { row.id } else { self.alias(letter, row.id)? };
+        let find = if self.is_first(&row)? { row.id } else { self.alias(letter, row.id)? };
         let sql = "INSERT INTO search (rowid, words) VALUES (?1, ?2)";
         self.connection.prepare_cached(sql)?.execute(params![find, words.as_str()])?;
         Ok(())
     }
 
     /// Whether no words are under the item's own id, and no other letter's may be.
-    fn is_first(&self, item: i64) -> rusqlite::Result<bool> {
-        let mut statement = self.connection.prepare_cached("SELECT letters FROM items WHERE id = ?1")?;
-        if statement.query_row([item], |row| row.get::<_, i64>(0))? != 1 {
-            return Ok(false);
-        }
+    fn is_first(&self, row: &ItemRow) -> rusqlite::Result<bool> {
         let sql = "SELECT 1 FROM search_aliases WHERE id = ?1";
-        Ok(!self.connection.prepare_cached(sql)?.exists([-item])?)
+        Ok(row.letters == 1 && !self.connection.prepare_cached(sql)?.exists([-row.id])?)
     }
 
     /// The item lost letters, so that its count of them does not tell any more whether there are words under its own id.

@@ -1,14 +1,15 @@
 //! Writing the index: letters as they come, batch by batch, each batch with its positions in one transaction.
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params};
 use tidegate_domain::Partition;
 use tidegate_domain::inbox::State;
 
 use super::causes::Causes;
 use super::folded;
+use super::lookups::Lookups;
 use super::run_counts::RunCounts;
 use crate::letter::Letter;
-use crate::query::{code, state};
+use crate::query::{heap, of_heap};
 use crate::reference::ItemRef;
 
 /// How many bits of an id tell items of the same millisecond apart.
@@ -22,6 +23,7 @@ pub(crate) struct Writer {
     pub(super) connection: Connection,
     pub(super) causes: Causes,
     pub(super) runs: RunCounts,
+    pub(super) lookups: Lookups,
     under_way: bool,
     /// The journal names an item: a new one may be among those.
     pub(super) has_folded: bool,
@@ -33,18 +35,30 @@ pub(super) struct ItemRow {
     pub(super) id: i64,
     pub(super) cause: i64,
     pub(super) state: State,
+    pub(super) letters: i64,
     /// When it began to be of its cause.
     pub(super) failed_at: i64,
-    latest: Latest,
+    pub(super) latest: Latest,
 }
 
 /// The order of an item's letters: the same in whichever order they are indexed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Latest {
-    round: u32,
-    dead_at: i64,
-    partition: i32,
-    offset: i64,
+pub(super) struct Latest {
+    pub(super) round: u32,
+    pub(super) dead_at: i64,
+    pub(super) partition: i32,
+    pub(super) offset: i64,
+}
+
+impl Latest {
+    fn of(letter: &Letter<'_>) -> Self {
+        Self {
+            round: letter.round,
+            dead_at: letter.dead_at.0,
+            partition: letter.partition.0,
+            offset: letter.record.offset().0,
+        }
+    }
 }
 
 /// A log that the index follows.
@@ -72,7 +86,8 @@ impl Writer {
     pub(super) fn new(connection: Connection) -> rusqlite::Result<Self> {
         let causes = Causes::load(&connection)?;
         let has_folded = connection.query_row(FOLDED, [], |row| row.get(0))?;
-        Ok(Self { connection, causes, runs: RunCounts::default(), under_way: false, has_folded })
+        let (runs, lookups) = Default::default();
+        Ok(Self { connection, causes, runs, lookups, under_way: false, has_folded })
     }
 
     pub(super) fn is_under_way(&self) -> bool {
@@ -83,7 +98,7 @@ impl Writer {
     pub(super) fn reload(&mut self) -> rusqlite::Result<()> {
         self.under_way = false;
         self.causes = Causes::load(&self.connection)?;
-        self.runs = RunCounts::default();
+        (self.runs, self.lookups) = Default::default();
         self.has_folded = self.connection.query_row(FOLDED, [], |row| row.get(0))?;
         Ok(())
     }
@@ -105,6 +120,7 @@ impl Writer {
         self.begin()?;
         self.causes.write(&self.connection)?;
         self.runs.write(&self.connection)?;
+        self.lookups.write(&self.connection)?;
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO positions (log, partition, next) VALUES (?1, ?2, ?3)
              ON CONFLICT DO UPDATE SET next = excluded.next",
@@ -125,31 +141,28 @@ impl Writer {
         statement.query_row(params![log.as_str(), partition.0], |row| row.get(0)).optional()
     }
 
+    /// So many letters are about to come.
+    pub(crate) fn expect(&mut self, letters: u64) -> rusqlite::Result<()> {
+        self.lookups.expect(&self.connection, letters)
+    }
+
     /// Applies a letter.
     pub(crate) fn letter(&mut self, letter: &Letter<'_>) -> rusqlite::Result<()> {
         self.begin()?;
         let cause = self.causes.of(&self.connection, letter)?;
         let item = letter.item();
-        let latest = Latest {
-            round: letter.round,
-            dead_at: letter.dead_at.0,
-            partition: letter.partition.0,
-            offset: letter.record.offset().0,
-        };
         let is_new = match self.item(item)? {
             None => {
                 let (state, ended_at) = self.state_of_new(item)?;
                 let id = self.insert_item(letter, item, cause, state)?;
+                self.lookups.name(item, id);
                 if ended_at.is_some() {
                     self.note_end(id, cause, letter.dead_at.0, ended_at)?;
                 }
-                self.insert_letter(letter, id, cause)?;
                 self.causes.enter(cause, state, id);
                 true
             }
-            Some(row) => {
-                self.insert_letter(letter, row.id, cause)? && self.add_letter(&row, cause, latest)?
-            }
+            Some(row) => self.add_letter(&row, letter, cause)?,
         };
         if is_new {
             self.causes.saw(cause, letter.dead_at.0);
@@ -159,20 +172,16 @@ impl Writer {
 
     /// The item's row.
     pub(super) fn item(&self, item: ItemRef) -> rusqlite::Result<Option<ItemRow>> {
-        let sql = "SELECT id, cause, state, round, dead_at, partition, \"offset\", failed_at
-                   FROM items WHERE hash = ?1";
+        let Some(id) = self.lookups.item(&self.connection, item)? else { return Ok(None) };
+        let sql =
+            "SELECT heap, round, dead_at, partition, \"offset\", failed_at, letters FROM items WHERE id = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query([item.0.cast_signed()])?;
+        let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let latest =
-            Latest { round: row.get(3)?, dead_at: row.get(4)?, partition: row.get(5)?, offset: row.get(6)? };
-        Ok(Some(ItemRow {
-            id: row.get(0)?,
-            cause: row.get(1)?,
-            state: state(row.get(2)?),
-            failed_at: row.get(7)?,
-            latest,
-        }))
+            Latest { round: row.get(1)?, dead_at: row.get(2)?, partition: row.get(3)?, offset: row.get(4)? };
+        let (cause, state) = of_heap(row.get(0)?);
+        Ok(Some(ItemRow { id, cause, state, letters: row.get(6)?, failed_at: row.get(5)?, latest }))
     }
 
     fn insert_item(
@@ -183,26 +192,21 @@ impl Writer {
         state: State,
     ) -> rusqlite::Result<i64> {
         let mut statement = self.connection.prepare_cached(
-            "INSERT INTO items (id, hash, cause, state, source_partition, source_offset, key, letters, failed_at,
-             round, dead_at, partition, \"offset\") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 1, ?9, ?8, ?9, ?10, ?11)",
+            "INSERT INTO items (partition, \"offset\", round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes,
+             message, first_error, stub, trace, id, hash, heap, source_partition, source_offset, key, letters, failed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, 1, ?6)",
         )?;
+        bind(&mut statement, letter)?;
         let key = letter.key();
+        statement.raw_bind_parameter(15, item.0.cast_signed())?;
+        statement.raw_bind_parameter(17, letter.source.1)?;
+        statement.raw_bind_parameter(18, letter.source.2)?;
+        statement.raw_bind_parameter(19, key.as_ref().map(|key| &key.0[..]))?;
         let mut id = first_id(letter.dead_at.0, item);
         loop {
-            let inserted = statement.execute(params![
-                id,
-                item.0.cast_signed(),
-                cause,
-                code(state),
-                letter.source.1,
-                letter.source.2,
-                key.as_ref().map(|key| &key.0[..]),
-                letter.round,
-                letter.dead_at.0,
-                letter.partition.0,
-                letter.record.offset().0,
-            ]);
-            match inserted {
+            statement.raw_bind_parameter(14, id)?;
+            statement.raw_bind_parameter(16, heap(cause, state, is_moved(id, letter.dead_at.0)))?;
+            match statement.raw_execute() {
                 // The id is taken: `item` itself was looked up before.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => id += 2,
                 other => return other.map(|_| id),
@@ -210,57 +214,58 @@ impl Writer {
         }
     }
 
-    /// Whether it was not there before.
-    fn insert_letter(&self, letter: &Letter<'_>, item: i64, cause: i64) -> rusqlite::Result<bool> {
+    /// Another letter of an item that is known; whether it was not there before.
+    fn add_letter(&mut self, row: &ItemRow, letter: &Letter<'_>, cause: i64) -> rusqlite::Result<bool> {
+        let latest = Latest::of(letter);
+        let sql = "SELECT 1 FROM all_letters WHERE item = ?1 AND partition = ?2 AND \"offset\" = ?3";
+        let place = params![row.id, latest.partition, latest.offset];
+        if self.connection.prepare_cached(sql)?.exists(place)? {
+            return Ok(false);
+        }
+        if latest < row.latest {
+            let mut statement = self.connection.prepare_cached(
+                "INSERT INTO letters (partition, \"offset\", round, attempt, forced, dead_at, first_seen, key_bytes,
+                 value_bytes, message, first_error, stub, trace, item, cause)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+            )?;
+            bind(&mut statement, letter)?;
+            statement.raw_bind_parameter(14, row.id)?;
+            statement.raw_bind_parameter(15, cause)?;
+            statement.raw_execute()?;
+            drop(statement);
+            return self.now_of(row, row.cause, row.latest.dead_at, row.letters + 1).map(|()| true);
+        }
+        let sql = "INSERT INTO letters SELECT * FROM all_letters WHERE item = ?1 AND partition = ?2 AND \"offset\" = ?3";
+        let place = params![row.id, row.latest.partition, row.latest.offset];
+        self.connection.prepare_cached(sql)?.execute(place)?;
         let mut statement = self.connection.prepare_cached(
-            "INSERT OR IGNORE INTO letters (item, partition, \"offset\", cause, round, attempt, forced, dead_at,
-             first_seen, key_bytes, value_bytes, message, first_error, stub, trace)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+            "UPDATE items SET partition = ?1, \"offset\" = ?2, round = ?3, attempt = ?4, forced = ?5, dead_at = ?6,
+             first_seen = ?7, key_bytes = ?8, value_bytes = ?9, message = ?10, first_error = ?11, stub = ?12, trace = ?13
+             WHERE id = ?14",
         )?;
-        let job = letter.job.as_ref();
-        let inserted = statement.execute(params![
-            item,
-            letter.partition.0,
-            letter.record.offset().0,
-            cause,
-            letter.round,
-            job.map(|job| job.attempt.0),
-            job.is_some_and(|job| job.forced),
-            letter.dead_at.0,
-            job.map(|job| job.first_seen.0),
-            size(letter.record.key()),
-            size(letter.record.value()),
-            letter.message,
-            letter.first_error,
-            letter.stub,
-            letter.trace,
-        ])?;
-        Ok(inserted > 0)
-    }
-
-    /// Another letter of an item that is known; always true.
-    fn add_letter(&mut self, row: &ItemRow, cause: i64, latest: Latest) -> rusqlite::Result<bool> {
-        let (cause, latest) = if latest < row.latest { (row.cause, row.latest) } else { (cause, latest) };
-        let failed_at = self.failed_at(row.id, cause)?;
-        let mut statement = self.connection.prepare_cached(
-            "UPDATE items SET letters = letters + 1, cause = ?2, failed_at = ?3, round = ?4, dead_at = ?5,
-             partition = ?6, \"offset\" = ?7 WHERE id = ?1",
-        )?;
-        let Latest { round, dead_at, partition, offset } = latest;
-        statement.execute(params![row.id, cause, failed_at, round, dead_at, partition, offset])?;
+        bind(&mut statement, letter)?;
+        statement.raw_bind_parameter(14, row.id)?;
+        statement.raw_execute()?;
         drop(statement);
-        self.now_of(row, cause, failed_at)?;
-        Ok(true)
+        self.now_of(row, cause, latest.dead_at, row.letters + 1).map(|()| true)
     }
 
-    /// When an item began to be of a cause.
-    pub(super) fn failed_at(&self, item: i64, cause: i64) -> rusqlite::Result<i64> {
+    /// The item whose row was this has so many letters now, of which the latest is of `cause`, and from `dead_at`.
+    pub(super) fn now_of(
+        &mut self,
+        row: &ItemRow,
+        cause: i64,
+        dead_at: i64,
+        letters: i64,
+    ) -> rusqlite::Result<()> {
         let sql = "SELECT min(dead_at) FROM letters WHERE item = ?1 AND cause = ?2";
-        self.connection.prepare_cached(sql)?.query_row([item, cause], |row| row.get(0))
-    }
-
-    /// The item whose row was this is of `cause` now, since `failed_at`.
-    pub(super) fn now_of(&mut self, row: &ItemRow, cause: i64, failed_at: i64) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let earliest: Option<i64> = statement.query_row([row.id, cause], |row| row.get(0))?;
+        drop(statement);
+        let failed_at = earliest.map_or(dead_at, |earliest| earliest.min(dead_at));
+        let sql = "UPDATE items SET letters = ?2, heap = ?3, failed_at = ?4 WHERE id = ?1";
+        let heap = heap(cause, row.state, is_moved(row.id, failed_at));
+        self.connection.prepare_cached(sql)?.execute([row.id, letters, heap, failed_at])?;
         if (cause, failed_at) == (row.cause, row.failed_at) {
             return Ok(());
         }
@@ -282,6 +287,29 @@ impl Writer {
         let known = folded::read(&self.connection, item)?;
         Ok(known.map_or((State::Open, None), |(folded, ended_at)| (folded.state, ended_at)))
     }
+}
+
+/// Binds what a row has of its letter to the parameters from 1 to 13.
+fn bind(statement: &mut CachedStatement<'_>, letter: &Letter<'_>) -> rusqlite::Result<()> {
+    let job = letter.job.as_ref();
+    statement.raw_bind_parameter(1, letter.partition.0)?;
+    statement.raw_bind_parameter(2, letter.record.offset().0)?;
+    statement.raw_bind_parameter(3, letter.round)?;
+    statement.raw_bind_parameter(4, job.map(|job| job.attempt.0))?;
+    statement.raw_bind_parameter(5, job.is_some_and(|job| job.forced))?;
+    statement.raw_bind_parameter(6, letter.dead_at.0)?;
+    statement.raw_bind_parameter(7, job.map(|job| job.first_seen.0))?;
+    statement.raw_bind_parameter(8, size(letter.record.key()))?;
+    statement.raw_bind_parameter(9, size(letter.record.value()))?;
+    statement.raw_bind_parameter(10, letter.message)?;
+    statement.raw_bind_parameter(11, letter.first_error)?;
+    statement.raw_bind_parameter(12, letter.stub)?;
+    statement.raw_bind_parameter(13, letter.trace)
+}
+
+/// Whether an item began to be of its cause at another time than its id says.
+pub(super) fn is_moved(id: i64, failed_at: i64) -> bool {
+    id >> ID_BITS != failed_at
 }
 
 fn size(bytes: Option<&[u8]>) -> Option<i64> {

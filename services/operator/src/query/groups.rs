@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use tidegate_domain::UnixMillis;
 use tidegate_domain::inbox::{GroupState, Life, State, group_state};
 
 use super::pick::Heap;
-use super::{Filter, View, code};
+use super::{Filter, View, heap};
 use crate::error::OperatorError;
-use crate::index::QUARTER_MS;
+use crate::index::{ID_BITS, QUARTER_MS};
 
 /// How many items of a group that ended are looked at for whether it regressed.
 const MOST_LIVES: i64 = 50_000;
@@ -77,6 +77,8 @@ pub struct GroupPage {
     pub total: usize,
     /// How many items are in all groups.
     pub items: u64,
+    /// A search found so many that only the newest ones were counted.
+    pub partly: bool,
 }
 
 /// A group.
@@ -137,7 +139,7 @@ struct Cause {
 impl View<'_> {
     /// Groups of the items that a filter leaves.
     pub(crate) fn groups(&self, query: &GroupQuery) -> Result<GroupPage, OperatorError> {
-        let picked = self.pick_exactly(&query.filter)?;
+        let (picked, partly) = self.pick_exactly(&query.filter)?;
         let mut groups = self.gather(query.by, &picked.heaps)?;
         groups.sort_by(|a, b| {
             let key = |group: &Group| match query.sort {
@@ -156,7 +158,7 @@ impl View<'_> {
                 group.state = Some(self.state_of(group)?.as_str());
             }
         }
-        Ok(GroupPage { groups, total, items })
+        Ok(GroupPage { groups, total, items, partly })
     }
 
     /// One group by its fingerprint, whatever its items' states.
@@ -223,18 +225,20 @@ impl View<'_> {
     }
 
     fn first_open(&self, group: &Group) -> Result<Option<i64>, OperatorError> {
-        let mut statement = self.connection.prepare_cached(
-            "SELECT failed_at FROM items INDEXED BY items_by_failure WHERE cause = ?1 AND state = ?2
+        // Items that began to be of their cause when they began to be are in that order already.
+        let mut began =
+            self.connection.prepare_cached("SELECT id FROM items WHERE heap = ?1 ORDER BY id LIMIT 1")?;
+        let mut moved = self.connection.prepare_cached(
+            "SELECT failed_at FROM items INDEXED BY items_by_failure WHERE heap = ?1 AND heap & 1
              ORDER BY failed_at LIMIT 1",
         )?;
         let mut first: Option<i64> = None;
         for cause in &group.members {
             for state in [State::Open, State::FailedAgain, State::Replaying] {
-                let mut rows = statement.query(params![cause, code(state)])?;
-                if let Some(row) = rows.next()? {
-                    let at: i64 = row.get(0)?;
-                    first = Some(first.map_or(at, |known| known.min(at)));
-                }
+                let at = |row: &rusqlite::Row<'_>| row.get::<_, i64>(0);
+                let began = began.query_row([heap(*cause, state, false)], at).optional()?;
+                let moved = moved.query_row([heap(*cause, state, true)], at).optional()?;
+                first = [first, began.map(|id| id >> ID_BITS), moved].into_iter().flatten().min();
             }
         }
         Ok(first)

@@ -88,7 +88,7 @@ pub struct ItemEntry {
 impl View<'_> {
     /// An item by its short name.
     pub(crate) fn item(&self, item: ItemRef) -> Result<Option<Item>, OperatorError> {
-        let sql = "SELECT id FROM items WHERE hash = ?1";
+        let sql = "SELECT item FROM names WHERE hash = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let found: Option<i64> = statement.query_row([item.0.cast_signed()], |row| row.get(0)).optional()?;
         let Some(local) = found else { return Ok(None) };
@@ -112,7 +112,7 @@ impl View<'_> {
 
     /// The letters of an item by its short name, the latest first.
     pub(crate) fn letters_of(&self, item: ItemRef) -> Result<Vec<Letter>, OperatorError> {
-        let sql = "SELECT id FROM items WHERE hash = ?1";
+        let sql = "SELECT item FROM names WHERE hash = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let found: Option<i64> = statement.query_row([item.0.cast_signed()], |row| row.get(0)).optional()?;
         Ok(found.map(|local| self.letters(local)).transpose()?.unwrap_or_default())
@@ -121,9 +121,9 @@ impl View<'_> {
     /// The letters of an item, the latest first.
     pub(crate) fn letters(&self, local: i64) -> rusqlite::Result<Vec<Letter>> {
         let mut statement = self.connection.prepare_cached(
-            "SELECT letters.partition, letters.\"offset\", causes.kind, causes.code, causes.fingerprint,
-             letters.message, first_error, round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes, stub, trace
-             FROM letters JOIN causes ON causes.id = letters.cause WHERE item = ?1
+            "SELECT partition, \"offset\", causes.kind, causes.code, causes.fingerprint, all_letters.message,
+             first_error, round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes, stub, trace
+             FROM all_letters CROSS JOIN causes ON causes.id = all_letters.cause WHERE item = ?1
              ORDER BY round DESC, dead_at DESC, partition DESC, \"offset\" DESC LIMIT 1000",
         )?;
         let letters = statement.query_map([local], |row| {

@@ -8,7 +8,7 @@ use rusqlite::{CachedStatement, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use super::pick::{Heap, Picked};
-use super::{Filter, Handlers, View, code, state};
+use super::{Filter, Handlers, View, of_heap};
 use crate::error::OperatorError;
 use crate::reference::ItemRef;
 
@@ -149,12 +149,10 @@ pub struct Source {
     pub offset: i64,
 }
 
-const ROW: &str = "SELECT items.id, items.hash, items.state, causes.class, causes.tier, causes.kind, causes.code,
-     causes.fingerprint, letters.message, causes.schema_id, items.letters, items.round, letters.attempt, items.dead_at,
+const ROW: &str = "SELECT items.id, items.hash, items.heap, causes.class, causes.tier, causes.kind, causes.code,
+     causes.fingerprint, items.message, causes.schema_id, items.letters, items.round, items.attempt, items.dead_at,
      items.partition, items.\"offset\", items.key, causes.source, items.source_partition, items.source_offset
-     FROM items JOIN causes ON causes.id = items.cause
-     LEFT JOIN letters ON letters.item = items.id AND letters.partition = items.partition
-     AND letters.\"offset\" = items.\"offset\" WHERE items.id = ?1";
+     FROM items JOIN causes ON causes.id = items.heap >> 4 WHERE items.id = ?1";
 
 fn read_row(row: &rusqlite::Row<'_>, handlers: &Handlers) -> rusqlite::Result<Row> {
     let local: i64 = row.get(0)?;
@@ -165,7 +163,7 @@ fn read_row(row: &rusqlite::Row<'_>, handlers: &Handlers) -> rusqlite::Result<Ro
     Ok(Row {
         item: ItemRef(row.get::<_, i64>(1)?.cast_unsigned()),
         id: format!("{topic}/{partition}/{offset}/{}", class.as_deref().unwrap_or_default()),
-        state: state(row.get(2)?).as_str(),
+        state: of_heap(row.get(2)?).1.as_str(),
         record: format!("{}/{}", row.get::<_, i32>(14)?, row.get::<_, i64>(15)?),
         at: row.get(13)?,
         first_at: local >> crate::index::ID_BITS,
@@ -174,7 +172,7 @@ fn read_row(row: &rusqlite::Row<'_>, handlers: &Handlers) -> rusqlite::Result<Ro
             kind: row.get(5)?,
             code: row.get(6)?,
             fingerprint: format!("{:016x}", row.get::<_, i64>(7)?),
-            message: row.get::<_, Option<String>>(8)?.unwrap_or_default(),
+            message: row.get(8)?,
         },
         source,
         schema_id: row.get(9)?,
@@ -218,7 +216,7 @@ impl View<'_> {
         if picked.wanted.key.is_some() {
             return self.ids_of_key(picked, order, after, limit);
         }
-        if picked.wanted.text.is_some() {
+        if picked.text.is_some() {
             return self.ids_of_text(picked, order, after, limit);
         }
         let mut ids = self.merge(picked, order, after, limit + 1)?;
@@ -241,10 +239,10 @@ impl View<'_> {
         heaps.sort_unstable_by_key(|heap| std::cmp::Reverse(heap.newest));
         let sql = match order {
             Order::NewestFirst => {
-                "SELECT id FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4 ORDER BY id DESC LIMIT ?5"
+                "SELECT id FROM items WHERE heap = ?1 AND id >= ?2 AND id < ?3 ORDER BY id DESC LIMIT ?4"
             }
             Order::OldestFirst => {
-                "SELECT id FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4 ORDER BY id LIMIT ?5"
+                "SELECT id FROM items WHERE heap = ?1 AND id >= ?2 AND id < ?3 ORDER BY id LIMIT ?4"
             }
         };
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -259,7 +257,9 @@ impl View<'_> {
             {
                 break;
             }
-            take_best(&mut statement, heap, (from, until), limit, rank, &mut best)?;
+            for range in heap.ranges() {
+                take_best(&mut statement, range, (from, until), limit, rank, &mut best)?;
+            }
         }
         Ok(best.into_sorted_vec().into_iter().map(|ranked| ranked.abs()).collect())
     }
@@ -267,14 +267,14 @@ impl View<'_> {
 
 fn take_best(
     statement: &mut CachedStatement<'_>,
-    heap: &Heap,
+    range: i64,
     (from, until): (i64, i64),
     limit: usize,
     rank: impl Fn(i64) -> i64,
     best: &mut BinaryHeap<i64>,
 ) -> rusqlite::Result<()> {
     let limit_of_heap = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = statement.query(params![heap.cause, code(heap.state), from, until, limit_of_heap])?;
+    let mut rows = statement.query(params![range, from, until, limit_of_heap])?;
     while let Some(row) = rows.next()? {
         let id = rank(row.get(0)?);
         if best.len() < limit {

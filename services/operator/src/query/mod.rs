@@ -42,6 +42,16 @@ pub(crate) fn code(state: State) -> i64 {
     State::ALL.iter().position(|other| *other == state).map_or(0, |place| place as i64)
 }
 
+/// How cause, state, and whether it began to be of its cause later than it began to be, stand in the row of an item.
+pub(crate) fn heap(cause: i64, state: State, moved: bool) -> i64 {
+    cause << 4 | code(state) << 1 | i64::from(moved)
+}
+
+/// The cause and the state that stand there.
+pub(crate) fn of_heap(heap: i64) -> (i64, State) {
+    (heap >> 4, state(heap >> 1 & 7))
+}
+
 /// The state that stands there.
 pub(crate) fn state(code: i64) -> State {
     usize::try_from(code).ok().and_then(|place| State::ALL.get(place)).copied().unwrap_or_default()

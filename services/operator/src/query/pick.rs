@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 
 use rusqlite::types::Value;
-use rusqlite::{params, params_from_iter};
+use rusqlite::{OptionalExtension, params_from_iter};
 use tidegate_domain::inbox::State;
 
 use super::filter::{Filter, FilterError, NONE, Wanted};
-use super::{Order, View, code, state};
+use super::{Order, View, code, heap, of_heap, state};
 use crate::error::OperatorError;
 use crate::index::ID_BITS;
+
+/// So many finds of a search are counted: more would take longer than a page may.
+const MOST_COUNTED: usize = 10_000;
 
 /// A cause in a state, with what is known of it.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +24,13 @@ pub(crate) struct Heap {
     pub(crate) newest: i64,
 }
 
+impl Heap {
+    /// The ranges of the index that are its items.
+    pub(crate) fn ranges(&self) -> [i64; 2] {
+        [false, true].map(|moved| heap(self.cause, self.state, moved))
+    }
+}
+
 /// What a filter leaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Picked {
@@ -29,12 +39,14 @@ pub(crate) struct Picked {
     /// The ids that its times leave: from, and up to but not with.
     pub(crate) ids: (i64, i64),
     pub(crate) wanted: Wanted,
+    /// Its words, in the syntax of the full-text table.
+    pub(crate) text: Option<String>,
 }
 
 impl Picked {
     /// How many items, where counts alone tell it.
     pub(crate) fn total(&self) -> Option<u64> {
-        let by_counts = self.wanted.text.is_none() && self.wanted.key.is_none();
+        let by_counts = self.text.is_none() && self.wanted.key.is_none();
         by_counts.then(|| self.heaps.iter().map(|heap| heap.items).sum())
     }
 
@@ -76,36 +88,29 @@ impl View<'_> {
         let heaps = heaps.collect::<rusqlite::Result<Vec<_>>>()?;
         let id = |time: i64| time.clamp(0, (1 << (62 - ID_BITS)) - 1) << ID_BITS;
         let ids = (filter.since.map_or(EVERY.0, id), filter.until.map_or(EVERY.1, id));
-        let mut picked = Picked { heaps, ids, wanted };
+        let text = wanted.text.as_deref().map(|terms| self.expression(terms)).transpose()?;
+        let mut picked = Picked { heaps, ids, wanted, text };
         if ids != EVERY {
             self.count_within(&mut picked)?;
         }
         Ok(picked)
     }
 
-    /// The same, where words or a key leave some of a heap only: each heap with as many items as they leave.
-    pub(crate) fn pick_exactly(&self, filter: &Filter) -> Result<Picked, OperatorError> {
+    /// The same, where words or a key leave some of a heap only: each heap with as many items as they leave. Of a word that very many
+    /// have only the newest finds are counted; whether it was so.
+    pub(crate) fn pick_exactly(&self, filter: &Filter) -> Result<(Picked, bool), OperatorError> {
         let mut picked = self.pick(filter)?;
         if picked.total().is_some() {
-            return Ok(picked);
+            return Ok((picked, false));
         }
-        let mut counts: BTreeMap<(i64, i64), u64> = BTreeMap::new();
-        let mut statement = self.connection.prepare_cached("SELECT cause, state FROM items WHERE id = ?1")?;
-        let mut after = None;
-        loop {
-            let (ids, next) = self.ids(&picked, Order::NewestFirst, after, 10_000)?;
-            for id in ids {
-                *counts
-                    .entry(statement.query_row([id], |row| Ok((row.get(0)?, row.get(1)?)))?)
-                    .or_default() += 1;
-            }
-            after = next;
-            if after.is_none() {
-                break;
-            }
+        let mut counts: BTreeMap<(i64, State), u64> = BTreeMap::new();
+        let mut statement = self.connection.prepare_cached("SELECT heap FROM items WHERE id = ?1")?;
+        let (ids, next) = self.ids(&picked, Order::NewestFirst, None, MOST_COUNTED)?;
+        for id in ids {
+            *counts.entry(of_heap(statement.query_row([id], |row| row.get(0))?)).or_default() += 1;
         }
-        picked.keep(|heap| counts.get(&(heap.cause, code(heap.state))).copied().unwrap_or(0));
-        Ok(picked)
+        picked.keep(|heap| counts.get(&(heap.cause, heap.state)).copied().unwrap_or(0));
+        Ok((picked, next.is_some()))
     }
 
     /// Times leave some of a heap only. What is counted is what they leave or what they leave out, whichever seems to be less.
@@ -132,17 +137,25 @@ impl View<'_> {
     }
 
     fn oldest(&self, heap: &Heap) -> rusqlite::Result<i64> {
-        let sql = "SELECT id FROM items WHERE cause = ?1 AND state = ?2 ORDER BY id LIMIT 1";
+        let sql = "SELECT id FROM items WHERE heap = ?1 ORDER BY id LIMIT 1";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![heap.cause, code(heap.state)])?;
-        rows.next()?.map_or(Ok(heap.newest), |row| row.get(0))
+        let mut oldest = heap.newest;
+        for range in heap.ranges() {
+            let first: Option<i64> = statement.query_row([range], |row| row.get(0)).optional()?;
+            oldest = oldest.min(first.unwrap_or(oldest));
+        }
+        Ok(oldest)
     }
 
     fn count(&self, heap: &Heap, from: i64, until: i64) -> rusqlite::Result<u64> {
-        let sql = "SELECT count(*) FROM items WHERE cause = ?1 AND state = ?2 AND id >= ?3 AND id < ?4";
-        let key = params![heap.cause, code(heap.state), from, until];
-        let count: i64 = self.connection.prepare_cached(sql)?.query_row(key, |row| row.get(0))?;
-        Ok(u64::try_from(count).unwrap_or(0))
+        let sql = "SELECT count(*) FROM items WHERE heap = ?1 AND id >= ?2 AND id < ?3";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut count = 0;
+        for range in heap.ranges() {
+            let of_range: i64 = statement.query_row([range, from, until], |row| row.get(0))?;
+            count += u64::try_from(of_range).unwrap_or(0);
+        }
+        Ok(count)
     }
 
     fn condition(&self, filter: &Filter, wanted: &Wanted) -> (String, Vec<Value>) {

@@ -1,16 +1,69 @@
 //! Lists by words, and by a key.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, params};
 
+use super::filter::Term;
 use super::list::{Cursor, Order, bounds};
 use super::pick::Picked;
-use super::{View, state};
+use super::{View, of_heap};
 use crate::error::OperatorError;
 
 /// So many finds are looked at for one page: a word that many items have, of which the filter leaves few, must not hold up a page.
-const MOST_FINDS: usize = 20_000;
+const MOST_FINDS: usize = 10_000;
+
+/// So many words that begin alike are looked for one by one: each is read in the order of ids, so few of its finds are read. More of
+/// them have to be merged before the first one is known.
+const MOST_WORDS: usize = 48;
+/// How long the beginning of more words than that must be.
+const SHORTEST_BEGINNING: usize = 3;
 
 impl View<'_> {
+    /// Words in the syntax of the full-text table: each quoted, so that nothing of what a person writes is syntax.
+    pub(super) fn expression(&self, terms: &[Term]) -> Result<String, OperatorError> {
+        let mut parts = Vec::with_capacity(terms.len());
+        for Term { word, is_beginning } in terms {
+            if !is_beginning {
+                parts.push(format!("\"{word}\""));
+                continue;
+            }
+            match self.words_with(word)? {
+                Some(words) if !words.is_empty() => {
+                    let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+                    parts.push(format!("({})", words.join(" OR ")));
+                }
+                None if word.chars().count() < SHORTEST_BEGINNING => {
+                    return Err(OperatorError::Request(format!(
+                        "too many words begin with `{word}`: write at least {SHORTEST_BEGINNING} letters before the star"
+                    )));
+                }
+                _ => parts.push(format!("\"{word}\"*")),
+            }
+        }
+        Ok(parts.join(" AND "))
+    }
+
+    /// The words that begin with this; none where they are too many.
+    fn words_with(&self, beginning: &str) -> Result<Option<Vec<String>>, OperatorError> {
+        // How others are folded is the table's own affair.
+        if !beginning.is_ascii() {
+            return Ok(Some(Vec::new()));
+        }
+        let beginning = beginning.to_ascii_lowercase();
+        let mut statement =
+            self.connection.prepare_cached("SELECT term FROM search_words WHERE term >= ?1 LIMIT 1")?;
+        let (mut words, mut from) = (Vec::new(), beginning.clone());
+        loop {
+            let next: Option<String> = statement.query_row([&from], |row| row.get(0)).optional()?;
+            let Some(next) = next.filter(|word| word.starts_with(&beginning)) else { return Ok(Some(words)) };
+            if words.len() == MOST_WORDS {
+                return Ok(None);
+            }
+            // No word has this character, so the next word is the first one behind it.
+            from = format!("{next}\u{1}");
+            words.push(next);
+        }
+    }
+
     /// A page of the items that have the words. A find stands at the place of the letter whose words they are.
     pub(super) fn ids_of_text(
         &self,
@@ -19,7 +72,7 @@ impl View<'_> {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<(Vec<i64>, Option<Cursor>), OperatorError> {
-        let words = picked.wanted.text.as_deref().unwrap_or_default();
+        let words = picked.text.as_deref().unwrap_or_default();
         let (from, until) = bounds(picked, order, after);
         let direction = if order == Order::NewestFirst { "DESC" } else { "ASC" };
         let sql = format!(
@@ -57,15 +110,16 @@ impl View<'_> {
     }
 
     fn is_picked(&self, picked: &Picked, id: i64) -> rusqlite::Result<bool> {
-        let mut statement = self.connection.prepare_cached("SELECT cause, state FROM items WHERE id = ?1")?;
+        let mut statement = self.connection.prepare_cached("SELECT heap FROM items WHERE id = ?1")?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(false) };
-        Ok(picked.has(id, row.get(0)?, state(row.get(1)?)))
+        let (cause, state) = of_heap(row.get(0)?);
+        Ok(picked.has(id, cause, state))
     }
 
     /// Whether the item's first letter has the words, if there are any to have.
     fn has_words(&self, picked: &Picked, id: i64) -> rusqlite::Result<bool> {
-        let Some(words) = &picked.wanted.text else { return Ok(true) };
+        let Some(words) = &picked.text else { return Ok(true) };
         let sql = "SELECT 1 FROM search WHERE search MATCH ?1 AND rowid = ?2";
         self.connection.prepare_cached(sql)?.exists(params![words, id])
     }

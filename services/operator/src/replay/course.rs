@@ -310,9 +310,8 @@ impl<'a> Course<'a> {
     fn letter(&self, place: Place) -> Result<Option<FoundLetter>, OperatorError> {
         let found = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
-                "SELECT letters.partition, letters.\"offset\", letters.value_bytes, letters.stub FROM items
-                 JOIN letters ON letters.item = items.id AND letters.partition = items.partition
-                 AND letters.\"offset\" = items.\"offset\" WHERE hash = ?1",
+                "SELECT partition, \"offset\", value_bytes, stub FROM items
+                 WHERE id = (SELECT item FROM names WHERE hash = ?1)",
             )?;
             let row = statement.query_row(params![place.item.0.cast_signed()], |row| {
                 let size: Option<i64> = row.get(2)?;

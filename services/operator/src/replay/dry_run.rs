@@ -7,9 +7,8 @@ use std::sync::Arc;
 use rusqlite::params;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
-use serde_json::{Map, Value};
 use tidegate_bootstrap::config::Retention;
-use tidegate_codec::{CompiledSchema, Limits, SchemaRegistry, wire};
+use tidegate_codec::{CompiledSchema, FieldPaths, Limits, Resolution, SchemaRegistry, wire};
 use tidegate_service::wiring;
 use tokio::runtime::Handle;
 
@@ -63,7 +62,7 @@ pub struct ClassForecast {
     pub items: u64,
     /// How many decode with the schema that they name.
     pub decodable: u64,
-    /// How many of those also fit the schema that is the latest of their source today.
+    /// How many of those a reader can read that has the schema which is the latest of their source today, by Avro's schema resolution.
     pub fit_today: u64,
     /// How many do not decode.
     pub undecodable: u64,
@@ -100,6 +99,8 @@ struct Decoder<'a> {
     schemas: FxHashMap<u32, Result<Arc<CompiledSchema>, String>>,
     /// Of each source topic; none where the registry has none.
     latest: FxHashMap<String, Option<Arc<CompiledSchema>>>,
+    /// From the writer's to the reader's.
+    resolutions: FxHashMap<(u32, u32), Result<Resolution, String>>,
 }
 
 impl Inbox {
@@ -182,7 +183,7 @@ impl Inbox {
         let count = self.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT 1 FROM search_keys JOIN items ON items.id = search_keys.item
-                 WHERE search_keys.key = ?1 AND items.key = ?2 AND items.id <> ?3 AND items.state IN (2, 3)",
+                 WHERE search_keys.key = ?1 AND items.key = ?2 AND items.id <> ?3 AND (items.heap >> 1) & 7 IN (2, 3)",
             )?;
             let mut count = 0;
             for item in &fitting.items {
@@ -266,6 +267,7 @@ impl<'a> Decoder<'a> {
             runtime,
             schemas: FxHashMap::default(),
             latest: FxHashMap::default(),
+            resolutions: FxHashMap::default(),
         }
     }
 
@@ -278,17 +280,33 @@ impl<'a> Decoder<'a> {
             Ok(schema) => schema,
             Err(reason) => return Fate::Unread(reason),
         };
-        let event = match schema.to_json(framed.body, &self.limits) {
-            Ok(event) => event,
-            Err(error) => return Fate::Undecodable(error.to_string()),
-        };
+        let selection = schema.select(&FieldPaths::default());
+        if let Err(error) = schema.check(framed.body, &selection, &self.limits, &mut Vec::new()) {
+            return Fate::Undecodable(error.to_string());
+        }
         match self.latest(&item.facts.topic) {
-            Some(latest) if latest.id() != schema.id() => match unfit(&latest, &schema, event) {
+            Some(latest) if latest.id() != schema.id() => match self.unfit(&latest, &schema, framed.body) {
                 None => Fate::Fits,
                 Some(reason) => Fate::Unfit(reason),
             },
             _ => Fate::Fits,
         }
+    }
+
+    /// Why a reader with the latest schema can't read what was written with another one.
+    fn unfit(&mut self, latest: &CompiledSchema, written: &CompiledSchema, body: &[u8]) -> Option<String> {
+        if latest.full_name() != written.full_name() {
+            // Several types may share a topic: the latest one of them says nothing of the others.
+            return None;
+        }
+        let resolution = self.resolutions.entry((written.id(), latest.id()));
+        let resolution = resolution
+            .or_insert_with(|| Resolution::between(written, latest).map_err(|error| error.to_string()));
+        let reason = match resolution {
+            Ok(resolution) => resolution.check(body).err()?.to_string(),
+            Err(reason) => reason.clone(),
+        };
+        Some(format!("a reader with schema {} can't read it: {reason}", latest.id()))
     }
 
     fn schema(&mut self, id: u32) -> Result<Arc<CompiledSchema>, String> {
@@ -310,23 +328,4 @@ impl<'a> Decoder<'a> {
         self.latest.insert(topic.to_owned(), latest.clone());
         latest
     }
-}
-
-/// Why an event can't be written with the latest schema, which is what its reader would have to make of it: fields that it has no
-/// more are left out, those that it has new take their default.
-fn unfit(latest: &CompiledSchema, written: &CompiledSchema, event: Value) -> Option<String> {
-    if latest.full_name() != written.full_name() {
-        // Several types may share a topic: the latest one of them says nothing of the others.
-        return None;
-    }
-    let event = match event {
-        Value::Object(fields) => {
-            let known: Vec<&str> = latest.field_names().collect();
-            let fields: Map<String, Value> =
-                fields.into_iter().filter(|(name, _)| known.contains(&name.as_str())).collect();
-            Value::Object(fields)
-        }
-        other => other,
-    };
-    latest.encode_json(&event).err().map(|error| format!("it does not fit schema {}: {error}", latest.id()))
 }

@@ -11,7 +11,7 @@ use tidegate_domain::{Offset, Partition, Round, Topic};
 use crate::error::OperatorError;
 use crate::inbox::Inbox;
 use crate::index::read_folded;
-use crate::query::{Filter, Order, View, state};
+use crate::query::{Filter, Order, View, of_heap};
 use crate::reference::ItemRef;
 
 /// Which items are meant.
@@ -165,12 +165,15 @@ struct Reading<'a> {
 }
 
 const COLUMNS: &str =
-    "SELECT id, hash, cause, state, source_partition, source_offset, key, round, partition, \"offset\",
+    "SELECT id, hash, heap, source_partition, source_offset, key, round, partition, \"offset\",
      dead_at FROM items WHERE";
 
 impl Reading<'_> {
     fn add_item(&mut self, item: ItemRef) -> Result<(), OperatorError> {
-        let mut statement = self.view.connection.prepare_cached(&format!("{COLUMNS} hash = ?1"))?;
+        let mut statement = self
+            .view
+            .connection
+            .prepare_cached(&format!("{COLUMNS} id = (SELECT item FROM names WHERE hash = ?1)"))?;
         let mut rows = statement.query([item.0.cast_signed()])?;
         match rows.next()? {
             Some(row) => self.add(row),
@@ -203,18 +206,19 @@ impl Reading<'_> {
         let local: i64 = row.get(0)?;
         let item = ItemRef(row.get::<_, i64>(1)?.cast_unsigned());
         let folded = read_folded(self.view.connection, item)?.map(|(folded, _)| folded).unwrap_or_default();
+        let (cause, state) = of_heap(row.get(2)?);
         let selected = Selected {
             item,
-            facts: self.facts(row.get(2)?)?,
-            state: state(row.get(3)?),
-            partition: row.get(4)?,
-            offset: row.get(5)?,
-            key: row.get(6)?,
+            facts: self.facts(cause)?,
+            state,
+            partition: row.get(3)?,
+            offset: row.get(4)?,
+            key: row.get(5)?,
             seen: folded.seen,
-            next_round: folded.next_round(Round(row.get(7)?)),
-            letter: (row.get(8)?, row.get(9)?),
+            next_round: folded.next_round(Round(row.get(6)?)),
+            letter: (row.get(7)?, row.get(8)?),
             first_dead_at: local >> crate::index::ID_BITS,
-            dead_at: row.get(10)?,
+            dead_at: row.get(9)?,
             local,
         };
         self.items.push(selected);
