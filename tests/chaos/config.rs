@@ -27,6 +27,8 @@ pub(crate) fn delays() -> Vec<String> {
     TIERS.into_iter().flat_map(of_tier).collect()
 }
 
+/// How long an attempt may take.
+pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// How long running jobs may go on when their partition moves away.
 pub(crate) const DRAIN_DEADLINE: Duration = Duration::from_secs(6);
 
@@ -88,7 +90,7 @@ tier = "default"
 source = "{SOURCE}"
 when = {{ kind = "plain" }}
 key = ["id"]
-time_limit = "3s"
+time_limit = "{time_limit}s"
 handler = {{ type = "http", url = "http://127.0.0.1:1/plain" }}
 
 [classes.ordered]
@@ -98,7 +100,7 @@ when = {{ kind = "ordered" }}
 key = ["lane", "id"]
 partition_by = ["lane"]
 ordering = "key"
-time_limit = "3s"
+time_limit = "{time_limit}s"
 handler = {{ type = "http", url = "http://127.0.0.1:1/ordered" }}
 
 [classes.flaky]
@@ -106,11 +108,12 @@ tier = "default"
 source = "{SOURCE}"
 when = {{ kind = "flaky" }}
 key = ["id"]
-time_limit = "3s"
+time_limit = "{time_limit}s"
 # Its jobs fail for reasons of their own.
 flood.enabled = false
 handler = {{ type = "http", url = "http://127.0.0.1:1/flaky" }}
 "#,
-        DRAIN_DEADLINE.as_secs()
+        DRAIN_DEADLINE.as_secs(),
+        time_limit = TIME_LIMIT.as_secs(),
     )
 }

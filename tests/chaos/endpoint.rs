@@ -45,6 +45,7 @@ struct Seen {
     file: File,
     calls: Vec<Call>,
     cuts: Vec<At>,
+    stalls: Vec<(At, At)>,
     fault: Option<EndpointFault>,
     dice: Dice,
 }
@@ -52,7 +53,7 @@ struct Seen {
 impl Endpoint {
     pub(crate) fn start(ledger: &Path, dice: Dice) -> std::io::Result<Self> {
         let file = File::create(ledger)?;
-        let seen = Seen { file, calls: Vec::new(), cuts: Vec::new(), fault: None, dice };
+        let seen = Seen { file, calls: Vec::new(), cuts: Vec::new(), stalls: Vec::new(), fault: None, dice };
         let mut endpoint =
             Self { port: free_port(), shared: Arc::new(Shared { seen: Mutex::new(seen) }), runtime: None };
         endpoint.listen()?;
@@ -81,13 +82,16 @@ impl Endpoint {
         self.shared.lock().calls.len()
     }
 
-    /// The calls, and the times of the cuts.
-    pub(crate) fn finish(mut self) -> (Vec<Call>, Vec<At>) {
+    pub(crate) fn finish(mut self) -> Observed {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
         let mut seen = self.shared.lock();
-        (std::mem::take(&mut seen.calls), std::mem::take(&mut seen.cuts))
+        Observed {
+            calls: std::mem::take(&mut seen.calls),
+            cuts: std::mem::take(&mut seen.cuts),
+            stalls: std::mem::take(&mut seen.stalls),
+        }
     }
 
     fn listen(&mut self) -> std::io::Result<()> {
@@ -96,12 +100,36 @@ impl Endpoint {
         let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))?;
         listener.set_nonblocking(true)?;
         let router = Router::new().fallback(answer).with_state(self.shared.clone());
+        runtime.spawn(note_stalls(self.shared.clone()));
         runtime.spawn(async move {
             let listener = TcpListener::from_std(listener).expect("the listener can be registered");
             axum::serve(listener, router).await.expect("the endpoint serves");
         });
         self.runtime = Some(runtime);
         Ok(())
+    }
+}
+
+/// What an endpoint saw.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    pub(crate) calls: Vec<Call>,
+    /// When it cut all connections.
+    pub(crate) cuts: Vec<At>,
+    /// From when to when it did not come to run, on a machine that had other things to do.
+    pub(crate) stalls: Vec<(At, At)>,
+}
+
+/// So late a timer tells of a stall.
+const STALLED: Duration = Duration::from_millis(500);
+
+async fn note_stalls(shared: Arc<Shared>) {
+    loop {
+        let (before, since) = (At::now(), tokio::time::Instant::now());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if since.elapsed() > STALLED {
+            shared.lock().stalls.push((before, At::now()));
+        }
     }
 }
 
@@ -294,7 +322,7 @@ mod tests {
         assert!(http::get(&url).is_err(), "it refuses connections");
         endpoint.misbehave(None);
         assert_eq!(http::get(&url).unwrap().0, 400);
-        let (calls, cuts) = endpoint.finish();
+        let Observed { calls, cuts, .. } = endpoint.finish();
         assert_eq!((calls.len(), cuts.len()), (1, 1));
     }
 

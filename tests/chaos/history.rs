@@ -240,6 +240,8 @@ pub(crate) struct History {
     pub(crate) calls: Vec<Call>,
     /// When the endpoint cut all of its connections: an answer just before may not have arrived.
     pub(crate) cuts: Vec<At>,
+    /// From when to when the endpoint did not come to run.
+    pub(crate) stalls: Vec<(At, At)>,
     pub(crate) done: Vec<DoneMark>,
     pub(crate) opened: Vec<OpenedMark>,
     pub(crate) jobs: Vec<Copy>,

@@ -11,7 +11,7 @@ use tidegate_tests::servers::KEEP_VARIABLE;
 
 use crate::account::Account;
 use crate::config;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Observed};
 use crate::faults::{Lane, harm_endpoint, harm_servers, harm_services};
 use crate::fleet::{Departed, Disk, Fleet};
 use crate::gather;
@@ -151,7 +151,7 @@ fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Told), Strin
     let jobs: Vec<String> = config::TIERS.iter().map(|tier| config::jobs(tier)).collect();
     let Departed { lives, unasked, panics } = fleet.finish();
     let (published, unsure, gone) = gather::published(bootstrap, &sendings)?;
-    let (calls, cuts) = endpoint.finish();
+    let Observed { calls, cuts, stalls } = endpoint.finish();
     let history = History {
         published,
         unsure,
@@ -159,6 +159,7 @@ fn settle(world: World, journal: &Arc<Journal>) -> Result<(History, Told), Strin
         lives,
         calls,
         cuts,
+        stalls,
         done: marks.done,
         opened: marks.opened,
         jobs: gather::copies(bootstrap, &jobs)?,

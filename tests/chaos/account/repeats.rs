@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Books;
 use super::lives::{LEARNS_WITHIN, Owners, Standing, Trouble, trouble_of_run, troubles};
-use crate::config::{JITTER_PERCENT, LADDER};
+use crate::config::{JITTER_PERCENT, LADDER, TIME_LIMIT};
 use crate::history::{At, Call, Copy, DoneMark, Key, LifeNumber};
 
 /// How often an owner looks for a deposed owner's marks, and how late a busy machine may make it, in milliseconds.
@@ -12,6 +12,8 @@ const LOOKS_EVERY: i64 = 3000 + 2000;
 /// How long before a cut of all connections an answer may have been given that never arrived, in milliseconds.
 const ON_THE_WAY: i64 = 500;
 
+/// How long an attempt may take, in milliseconds.
+const TIMEOUT: i64 = TIME_LIMIT.as_millis() as i64;
 /// For how long a copy waits at most, in milliseconds.
 const LONGEST_WAIT: i64 = LADDER[LADDER.len() - 1].as_millis() as i64 * (100 + JITTER_PERCENT) / 100;
 
@@ -30,6 +32,8 @@ pub(crate) enum Cause {
     Drained,
     /// The endpoint cut the connection, perhaps before the answer arrived.
     Cut,
+    /// The endpoint stood still, and its caller gave up meanwhile: the next attempt followed.
+    Stalled,
     /// A worker died between a copy of the record, of the same attempt, and its mark: both were run.
     Copied,
     /// It was not its process that was in trouble, but the one that ran it once more, and did not know yet that it was deposed.
@@ -45,6 +49,7 @@ impl Cause {
             Self::Lost => "its process lost the partition",
             Self::Drained => "it was cancelled at the drain deadline",
             Self::Cut => "the endpoint cut the connection",
+            Self::Stalled => "the endpoint stood still past the timeout",
             Self::Copied => "a worker died between a copy and its mark",
             Self::ByDeposed => "run again by a deposed process",
         }
@@ -139,7 +144,10 @@ impl Repeats {
         }
         let mut last = None;
         for other in repeated {
-            match cause(books, other, call.began).or_else(|| died_after_a_copy(books, other, call)) {
+            let cause = cause(books, other, call.began)
+                .or_else(|| gave_up(books, other, call))
+                .or_else(|| died_after_a_copy(books, other, call));
+            match cause {
                 Some(cause) => last = Some(cause),
                 None => {
                     let (other, call) = (books.describe(other), books.describe(call));
@@ -176,6 +184,15 @@ fn is_by_deposed(books: &Books<'_>, owners: &Owners, call: &Call) -> bool {
         Standing::Deposed { since } => learns_late(books, call, since),
         Standing::Owner { .. } | Standing::Unknown => false,
     }
+}
+
+/// Whether the caller can't have waited for the answer, and so made the next attempt: the endpoint began or answered late, because
+/// the machine had other things to do.
+fn gave_up(books: &Books<'_>, run: &Call, again: &Call) -> Option<Cause> {
+    let sent = run.began.plus_millis(-TIMEOUT);
+    let stood_still = |(from, until): &(At, At)| *from <= run.ended && sent <= *until;
+    let follows = again.origin == run.origin && again.attempt == run.attempt + 1;
+    (follows && books.history.stalls.iter().any(stood_still)).then_some(Cause::Stalled)
 }
 
 /// Whether the attempt had no effect, more than one record asked for it, and a worker died after such a copy and before it was run.

@@ -393,6 +393,23 @@ fn an_owner_is_to_know_what_it_ran_since_it_opened_the_partition_and_soon_what_i
 }
 
 #[test]
+fn an_answer_that_came_too_late_since_the_machine_stood_still_explains_the_next_attempt() {
+    let answered = |stalled: Option<(i64, i64)>, attempt| {
+        let mut story = Story::new();
+        let origin = story.event(Kind::Ordered, Script::Fine);
+        story.call(0, origin, 1, (4000, 4005), 200);
+        story.history.stalls.extend(stalled.map(|(from, until)| (at(from), at(until))));
+        story.call(0, origin, attempt, (5000, 5005), 200);
+        story.done(0, origin, 5010);
+        story
+    };
+    assert_eq!(answered(Some((1200, 3900)), 2).keeps_all().repeats.of_effects[&Cause::Stalled], 1);
+    answered(None, 2).breaks(UNEXPLAINED);
+    answered(Some((1200, 3900)), 1).breaks(UNEXPLAINED);
+    answered(Some((100, 900)), 2).breaks(UNEXPLAINED);
+}
+
+#[test]
 fn an_attempt_is_repeated_by_each_of_two_records_only_where_a_worker_died_in_between() {
     let parked = |died: Option<i64>, status: u16| {
         let mut story = Story::new();
