@@ -176,15 +176,19 @@ fn block_on<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
 }
 
 /// Tells why the command is about to end with another code than 0.
-#[expect(clippy::print_stderr, reason = "the last words of a process")]
 fn print_error(text: &str) {
-    eprintln!("error: {text}");
+    write_error(&format!("error: {text}"));
 }
 
 /// Tells on standard error what no program should have to tell from the output.
-#[expect(clippy::print_stderr, reason = "standard output is for what was asked for")]
 fn print_note(text: &str) {
-    eprintln!("note: {text}");
+    write_error(&format!("note: {text}"));
+}
+
+/// A terminal that was closed takes no last words, and is no reason to panic.
+fn write_error(line: &str) {
+    use std::io::Write;
+    drop(writeln!(std::io::stderr().lock(), "{line}"));
 }
 
 /// Prints to standard output; a closed pipe (`| head`) ends the output, not the command.

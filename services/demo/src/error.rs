@@ -7,6 +7,7 @@ use tidegate_bootstrap::ExitCode;
 use tidegate_codec::{EncodeError, RegistryError, SchemaError};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
+use tidegate_pipeline::ports::PublishError;
 use tidegate_service::ServiceError;
 use tidegate_service::deliveries::Undelivered;
 
@@ -39,9 +40,20 @@ pub enum DemoError {
     /// A schema of the demonstration can't be read.
     #[error("the demo's own schema can't be used; report this as a bug of tidegate")]
     Schema(#[from] SchemaError),
+    /// There is nowhere to publish to.
+    #[error("there is no topic {}: `tidegate demo sources` creates what is missing", topics.join(", "))]
+    NoTopics {
+        /// The topics that are missing.
+        topics: Vec<&'static str>,
+    },
     /// An event did not get into its topic.
-    #[error("an event was not published; are the topics there? `tidegate demo sources` makes them")]
-    Undelivered(#[from] Undelivered),
+    #[error("event {number} was not published: {reason}")]
+    Undelivered {
+        /// Its number.
+        number: u64,
+        /// Why.
+        reason: PublishError,
+    },
     /// The endpoint can't listen.
     #[error("cannot listen on {address}: {source}; choose another with --listen")]
     Listen {
@@ -53,17 +65,20 @@ pub enum DemoError {
     },
 }
 
+impl From<Undelivered> for DemoError {
+    fn from(Undelivered { number, reason }: Undelivered) -> Self {
+        Self::Undelivered { number, reason }
+    }
+}
+
 impl DemoError {
     /// The exit code of a command that ends with this.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Service(error) => error.exit_code(),
-            Self::Topics(TopicError::Connect(error)) | Self::Connect(error)
-                if error.is_misconfiguration() =>
-            {
-                ExitCode::Usage
-            }
-            Self::Listen { .. } => ExitCode::Usage,
+            Self::Topics(error) if error.is_misconfiguration() => ExitCode::Usage,
+            Self::Connect(error) if error.is_misconfiguration() => ExitCode::Usage,
+            Self::Listen { .. } | Self::NoTopics { .. } => ExitCode::Usage,
             _ => ExitCode::Failed,
         }
     }

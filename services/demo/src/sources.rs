@@ -31,15 +31,19 @@ pub async fn prepare(config: &Config) -> Result<Vec<&'static str>, DemoError> {
         schema(&registry, class).await?;
     }
     let cluster = Cluster::connect(&wiring::kafka(config))?;
-    let have = cluster.topics()?;
-    let missing = CLASSES.iter().map(|class| class.topic).filter(|topic| !have.contains_key(*topic));
-    let missing: Vec<&str> = missing.collect();
+    let missing = missing(&cluster)?;
     if !missing.is_empty() {
         let specs: Vec<TopicSpec> = missing.iter().map(|topic| spec(config, topic)).collect();
         cluster.create(&specs).await?;
         cluster.wait_until_known(&specs, CREATED_WITHIN).await?;
     }
     Ok(missing)
+}
+
+/// The source topics that are not there. Blocks.
+fn missing(cluster: &Cluster) -> Result<Vec<&'static str>, DemoError> {
+    let have = cluster.topics()?;
+    Ok(CLASSES.iter().map(|class| class.topic).filter(|topic| !have.contains_key(*topic)).collect())
 }
 
 fn spec(config: &Config, topic: &str) -> TopicSpec {
@@ -68,6 +72,10 @@ pub async fn publish(
     events: u64,
     rate: NonZeroU32,
 ) -> Result<Published, DemoError> {
+    let topics = missing(&Cluster::connect(&wiring::kafka(config))?)?;
+    if !topics.is_empty() {
+        return Err(DemoError::NoTopics { topics });
+    }
     let registry = wiring::registry(config)?;
     let mut schemas = BTreeMap::new();
     for class in &CLASSES {

@@ -336,6 +336,12 @@ fn every_step_of_the_page_on_ones_own_topic_can_be_taken_on_the_embedded_broker(
     );
     let (_, page) = http::get(metrics.split_whitespace().nth(1).unwrap()).unwrap();
     assert!(page.contains("tidegate_duplicates_total{class=\"ship\""), "{page}");
+    let (_, said) = at(&servers, &config, &["demo", "events", "--events", "1"], 2);
+    assert!(
+        said.contains("there is no topic demo.payments, ") && said.contains("tidegate demo sources"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
     // What this broker can't do is one sentence, and not a wait.
     let more = config.replace("[classes.ship]", "[tiers.other]\n[tiers.default]\n[classes.ship]");
     let (said, _) = at(&servers, &more, &["topics", "check"], 3);

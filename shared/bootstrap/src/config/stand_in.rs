@@ -50,7 +50,7 @@ impl StandIn {
 
 fn is_of_servers(variable: &str) -> bool {
     let of = |section: &&str| variable.starts_with(&format!("TIDEGATE_{}__", section.to_uppercase()));
-    SERVERS.iter().any(|section| of(section))
+    SERVERS.iter().any(of)
 }
 
 /// The names of these sections and variables that are no settings.

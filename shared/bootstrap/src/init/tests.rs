@@ -325,7 +325,8 @@ fn what_is_wrong_is_told_before_the_registry_is_asked() {
             panic!("the registry was asked")
         }
     }
-    let wrong: [(fn(&mut Given, String), &str); 6] = [
+    type Change = fn(&mut Given, String);
+    let wrong: [(Change, &str); 6] = [
         (|given, text| given.start = Some(text), "--start"),
         (|given, text| given.url = Some(text), "--url"),
         (|given, text| given.tier = Some(text), "--tier"),
