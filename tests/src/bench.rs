@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people")]
 
 mod bare;
+mod changelog;
 mod console;
 mod fill;
 mod index;
@@ -19,11 +20,13 @@ use tidegate_worker::{Handler, Job, JobError, Options, Worker};
 
 use crate::servers::{Kafka, Registry};
 
+pub use changelog::marks_process;
+
 #[derive(Debug, Parser)]
 #[command(name = "./x bench", about = "Measure tidegate beside bare rdkafka loops")]
 struct Arguments {
-    /// What to measure: worker, waiting, ingest, retry, lateness, restore, takeover, index, pages,
-    /// replay [default: all]
+    /// What to measure: worker, waiting, changelog, ingest, retry, lateness, restore, takeover, index,
+    /// pages, replay [default: all]
     scenes: Vec<String>,
     /// How many records the throughput scenes use
     #[arg(long, default_value_t = 1_000_000)]
@@ -47,9 +50,10 @@ pub fn run(arguments: &[String]) -> Result<(), String> {
     let stage = scenes::Stage { kafka: &kafka, registry: &registry, rounds: arguments.rounds };
     let mut ran = 0;
     type Scene = fn(&scenes::Stage<'_>, usize) -> Result<(), String>;
-    let all: [(&str, Scene); 10] = [
+    let all: [(&str, Scene); 11] = [
         ("worker", scenes::worker),
         ("waiting", scenes::waiting),
+        ("changelog", changelog::changelog),
         ("ingest", scenes::ingest),
         ("retry", scenes::retry),
         ("lateness", scenes::lateness),

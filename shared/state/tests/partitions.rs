@@ -8,11 +8,29 @@ use std::fs;
 use proptest::prelude::*;
 use support::*;
 use tidegate_domain::mark::Phase;
-use tidegate_domain::{IdempotencyKey, Mark, Topic, UnixMillis};
+use tidegate_domain::{CommitPosition, IdempotencyKey, Mark, Offset, Topic, UnixMillis};
 use tidegate_pipeline::TopicPartition;
-use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
+use tidegate_pipeline::changelog::{LastRecord, LocalCopy, MarkTable};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError, Ticket};
 use tidegate_state::{Marks, MemoryBudgets};
+
+#[test]
+fn a_copy_names_its_last_record_also_after_it_was_closed_or_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let at = partition(0);
+    let marks = open(&path);
+    open_partition(&marks, &at);
+    let last = |offset| Some(LastRecord { offset: Offset(offset), fingerprint: 9 });
+    let appended = LocalCopy { last: last(4), ..copy(5, None) };
+    apply(&marks, &at, &[entry(1)], NOW, appended).unwrap();
+    drop(marks);
+    let marks = open(&path);
+    assert_eq!(open_partition(&marks, &at), appended);
+    let restoring = marks.restore(&at, true).unwrap();
+    restoring.finish(CommitPosition(8), None, last(7)).unwrap();
+    assert_eq!(open_partition(&marks, &at), LocalCopy { last: last(7), ..copy(8, None) });
+}
 
 #[test]
 fn what_is_appended_is_found_in_the_order_of_the_keys_asked() {

@@ -41,7 +41,7 @@ pub(super) fn pipeline(stage: &Stage<'_>, name: &str) -> Pipeline {
 }
 
 /// Starts a process, waits until its counter has `count`, and gives records per second and what the process used.
-fn measure(
+pub(super) fn measure(
     pipeline: &mut Pipeline,
     name: &str,
     start: impl FnOnce(&mut Pipeline),

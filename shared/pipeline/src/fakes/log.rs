@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate_domain::{CommitPosition, Offset, Partition, Topic};
@@ -37,6 +38,7 @@ pub struct FakeLog {
     state: Mutex<State>,
     clock: FakeClock,
     watchers: Mutex<BTreeMap<String, Watcher>>,
+    nobodies: AtomicU64,
 }
 
 type Watch = dyn Fn(Partition, &Record) + Send;
@@ -57,6 +59,7 @@ impl FakeLog {
             state: Mutex::default(),
             clock: FakeClock::new(begin, 0),
             watchers: Mutex::default(),
+            nobodies: AtomicU64::new(0),
         })
     }
 
@@ -115,10 +118,12 @@ impl FakeLog {
         });
     }
 
-    /// Appends an entry to a changelog that says nothing of any key, so that there is something to restore.
+    /// Appends an entry to a changelog that says nothing of any key, so that there is something to restore. Each is by another process,
+    /// so that no two are equal.
     pub fn append_marks_of_nobody(&self, at: &TopicPartition) {
         let mut value = Vec::new();
-        format::write_marks(OpenerId([0; 16]), &[], &mut value);
+        let nobody = u128::MAX - u128::from(self.nobodies.fetch_add(1, Ordering::Relaxed));
+        format::write_marks(OpenerId(nobody.to_be_bytes()), &[], &mut value);
         let partition = Some(at.partition);
         let appended = self.append(&OutboundRecord {
             topic: &at.topic,

@@ -105,6 +105,9 @@ pub(crate) struct Cluster {
     guards: Vec<Guard>,
     /// Of workers that died: their successors may find them.
     disks: Vec<Disk>,
+    /// Owners of a partition whose changelog lost its end while they had it. Should another's append fill just what was lost, nothing
+    /// shows them that they miss it.
+    pub(crate) lived_through: Arc<Mutex<BTreeSet<(TopicPartition, u64)>>>,
     story: Story,
     began: tokio::time::Instant,
 }
@@ -121,9 +124,22 @@ impl Cluster {
         let late = Duration::from_millis(*dice.pick(&[10, 300, 3000]).unwrap());
         let odds = Some(Odds { wrong: *dice.pick(&[2, 10, 30]).unwrap(), late });
         let (world, began) = (Arc::new(world), tokio::time::Instant::now());
+        let lived_through = Arc::default();
         let (members, guards, disks, story) = (Vec::new(), Vec::new(), Vec::new(), Story::default());
-        let mut cluster =
-            Self { world, dice, odds, script, calm, outage, members, guards, disks, story, began };
+        let mut cluster = Self {
+            world,
+            dice,
+            odds,
+            script,
+            calm,
+            outage,
+            members,
+            guards,
+            disks,
+            lived_through,
+            story,
+            began,
+        };
         for role in [Role::Ingest, Role::Worker, Role::Retry] {
             let partitions = cluster.partitions_of(role);
             for half in partitions.chunks(partitions.len().div_ceil(2)) {
@@ -280,6 +296,10 @@ impl Cluster {
     fn lose_an_end(&mut self) {
         let number = i32::try_from(self.dice.below(2)).unwrap();
         let records = 1 + i64::try_from(self.dice.below(8)).unwrap();
+        let at = self.world.jobs_partition(number);
+        for member in self.members.iter().filter(|member| member.node.assigned().contains(&at)) {
+            self.lived_through.lock().insert((at.clone(), member.node.id()));
+        }
         self.world.lose_end_of_changelog(number, records);
         if self.dice.chance(50) {
             let log = TopicPartition {

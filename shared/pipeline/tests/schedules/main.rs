@@ -42,7 +42,7 @@ fn run(seed: u64) -> Story {
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut cluster = Cluster::new(seed);
-        let account = Account::begin(cluster.world.clone());
+        let account = Account::begin(&cluster);
         for _ in 0..80 {
             cluster.something_happens().await;
             account.check();

@@ -108,3 +108,13 @@ fn the_stored_form_is_pinned() {
     assert_eq!(bytes, expected);
     assert_eq!(encode_position(CommitPosition(258)), [0, 0, 0, 0, 0, 0, 1, 2]);
 }
+
+#[test]
+fn the_last_record_of_a_copy_is_read_back_and_one_that_is_cut_off_is_unreadable() {
+    for last in [None, Some(LastRecord { offset: Offset(7), fingerprint: u64::MAX })] {
+        assert_eq!(decode_last(&encode_last(last)), Some(last));
+    }
+    for length in [1, 8, 15, 17] {
+        assert_eq!(decode_last(&vec![0; length]), None, "{length} bytes");
+    }
+}
