@@ -191,7 +191,12 @@ impl<'a> Course<'a> {
         }
         let since = self.other.filter(|(known, _)| *known == at).map_or(now, |(_, since)| since);
         self.other = Some((at, since));
-        since.after(GRACE) > now
+        if since.after(GRACE) > now {
+            return true;
+        }
+        // It is this one's from now on: what comes of it is no sign of the other any more.
+        self.climb = Some(Offset(at));
+        false
     }
 
     /// This replay was handed to Kafka.

@@ -277,8 +277,8 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..ITEMS).prop_map(Event::Discards),
         1 => (0..ITEMS).prop_map(Event::ReplaysElsewhere),
         1 => Just(Event::Pauses),
-        2 => Just(Event::Resumes),
-        1 => Just(Event::Stops),
+        3 => Just(Event::Resumes),
+        2 => Just(Event::Stops),
         1 => (1..100_u32).prop_map(Event::Passes),
     ]
 }
