@@ -12,7 +12,7 @@ use crate::error::OperatorError;
 use crate::index::ID_BITS;
 
 /// So many finds of a search are counted: more would take longer than a page may.
-const MOST_COUNTED: usize = 10_000;
+const MOST_COUNTED: usize = 5_000;
 
 /// A cause in a state, with what is known of it.
 #[derive(Clone, Copy, Debug)]
