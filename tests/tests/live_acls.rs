@@ -172,15 +172,18 @@ fn everything_works(granted: &mut Granted) {
 
 /// A job and an event without a class, replayed by the operators' user, run again, and what becomes of them is told.
 fn what_was_replayed_is_told_in_the_journal(granted: &mut Granted) {
-    let (exit, stdout, stderr) = granted.run_as("operator", &["dlq", "replay", "--all", "--yes", "--no-ramp"]);
+    let (exit, stdout, stderr) =
+        granted.run_as("operator", &["dlq", "replay", "--all", "--yes", "--no-ramp"]);
     let said = format!("{stdout}\n{stderr}");
     // Both fail again, and a run in which all fail is no success.
     assert!(!exit.is_success() && !said.contains("uthorization"), "{said}");
     wait_until("both to be told to have failed again", LONG, || {
-        let (_, stdout, _) = granted.run_as("operator", &["dlq", "list", "--state", "failed-again", "--json"]);
+        let (_, stdout, _) =
+            granted.run_as("operator", &["dlq", "list", "--state", "failed-again", "--json"]);
         stdout.matches("\"failed-again\"").count() == 2
     });
-    let (exit, stdout, stderr) = granted.run_as("operator", &["job", "where", "--class", "task", "--field", "id=fine"]);
+    let (exit, stdout, stderr) =
+        granted.run_as("operator", &["job", "where", "--class", "task", "--field", "id=fine"]);
     assert!(exit.is_success() && stdout.contains("done"), "{stdout}\n{stderr}");
 }
 

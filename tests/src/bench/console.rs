@@ -26,91 +26,110 @@ fn filled(stage: &Stage<'_>, name: &str, records: usize) -> Pipeline {
     pipeline
 }
 
+/// Lists that are looked at.
+const LISTS: [&str; 20] = [
+    "/",
+    "/groups",
+    "/groups?by=class",
+    "/groups?by=handler",
+    "/groups?q=endpoint",
+    "/groups?q=order-4711",
+    "/items",
+    "/items?order=oldest-first",
+    "/items?class=charge&kind=timeout",
+    "/items?q=endpoint",
+    "/items?q=order-4711",
+    "/items?q=ord*",
+    "/items?q=471*",
+    "/replays",
+    "/history",
+    "/api/v1/overview",
+    "/api/v1/groups",
+    "/api/v1/items?limit=500",
+    "/api/v1/runs",
+    "/api/v1/history",
+];
+
+/// A console that is asked.
+struct Site {
+    address: String,
+}
+
+impl Site {
+    fn text(&self, path: &str) -> Result<String, String> {
+        let url = format!("http://{}{path}", self.address);
+        match get(&url).map_err(|error| error.to_string())? {
+            (200, text) => Ok(text),
+            (status, text) => Err(format!("{url} answered {status}: {text}")),
+        }
+    }
+
+    fn json(&self, path: &str) -> Result<Value, String> {
+        serde_json::from_str(&self.text(path)?).map_err(|error| error.to_string())
+    }
+
+    /// A count of the overview.
+    fn overview(&self, field: &str) -> Result<u64, String> {
+        Ok(self.json("/api/v1/overview")?["inbox"][field].as_u64().unwrap_or(u64::MAX))
+    }
+
+    /// How long each of these takes.
+    fn look(&self, name: &str, paths: &[String]) -> Result<(), String> {
+        let mut times = Vec::new();
+        for path in paths {
+            let began = Instant::now();
+            self.text(path)?;
+            times.push(began.elapsed());
+        }
+        times.sort_unstable();
+        let millis = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
+        let (slowest, median) = (millis(times.last()), millis(times.get(times.len() / 2)));
+        println!("    {name:<40} {slowest:>7.1} ms, median {median:>6.1}");
+        Ok(())
+    }
+}
+
 /// Every page and list at so many dead letters: the slowest of ten looks.
 pub(super) fn pages(stage: &Stage<'_>, records: usize) -> Result<(), String> {
     println!("\npages over HTTP ({records} dead letters)");
     let mut pipeline = filled(stage, "bench-console", records);
-    let address = format!("127.0.0.1:{}", free_port());
+    let site = Site { address: format!("127.0.0.1:{}", free_port()) };
     let began = Instant::now();
-    pipeline.launch("console", &["console"], &[("TIDEGATE_CONSOLE__LISTEN", &address)]);
-    let url = |path: &str| format!("http://{address}{path}");
-    pipeline.process("console").wait_for_url(&url("/livez"), Duration::from_secs(30));
-    let overview = |field: &str| -> Result<u64, String> {
-        let (_, text) = get(&url("/api/v1/overview")).map_err(|error| error.to_string())?;
-        let answer: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        Ok(answer["inbox"][field].as_u64().unwrap_or(u64::MAX))
-    };
-    while overview("waiting")? < records as u64 {
+    pipeline.launch("console", &["console"], &[("TIDEGATE_CONSOLE__LISTEN", &site.address)]);
+    let alive = format!("http://{}/livez", site.address);
+    pipeline.process("console").wait_for_url(&alive, Duration::from_secs(30));
+    while site.overview("waiting")? < records as u64 {
         std::thread::sleep(Duration::from_millis(100));
     }
     let items = began.elapsed();
-    while overview("wordless")? > 0 {
+    while site.overview("wordless")? > 0 {
         std::thread::sleep(Duration::from_millis(100));
     }
-    let peak = |pipeline: &mut Pipeline| used(pipeline.process("console").pid()).peak_mib;
-    println!(
-        "  listed after {:.1} s, searchable after {:.1} s, peak {:.0} MiB",
-        items.as_secs_f64(),
-        began.elapsed().as_secs_f64(),
-        peak(&mut pipeline)
-    );
-    let (_, text) = get(&url("/api/v1/items?limit=50")).map_err(|error| error.to_string())?;
-    let listed: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let (items, words) = (items.as_secs_f64(), began.elapsed().as_secs_f64());
+    println!("  listed after {items:.1} s, searchable after {words:.1} s");
+    look_at_all(&site)?;
+    println!("  peak {:.0} MiB", used(pipeline.process("console").pid()).peak_mib);
+    pipeline.stop("console");
+    Ok(())
+}
+
+fn look_at_all(site: &Site) -> Result<(), String> {
+    let listed = site.json("/api/v1/items?limit=50")?;
     let names: Vec<&str> =
         listed["items"].as_array().into_iter().flatten().filter_map(|item| item["item"].as_str()).collect();
     let group = listed["items"][0]["error"]["fingerprint"].as_str().unwrap_or_default();
     if names.len() < LOOKS {
-        return Err(format!("the console lists {text}"));
+        return Err(format!("the console lists {listed}"));
     }
-    let lists = [
-        "/",
-        "/groups",
-        "/groups?by=class",
-        "/groups?by=handler",
-        "/groups?q=endpoint",
-        "/groups?q=order-4711",
-        "/items",
-        "/items?order=oldest-first",
-        "/items?class=charge&kind=timeout",
-        "/items?q=endpoint",
-        "/items?q=order-4711",
-        "/items?q=ord*",
-        "/items?q=471*",
-        "/replays",
-        "/history",
-        "/api/v1/overview",
-        "/api/v1/groups",
-        "/api/v1/items?limit=500",
-        "/api/v1/runs",
-        "/api/v1/history",
-    ];
-    let mut all: Vec<(String, Vec<String>)> =
-        lists.iter().map(|path| ((*path).to_owned(), vec![url(path); LOOKS])).collect();
-    all.push(("/groups/{group}".to_owned(), vec![url(&format!("/groups/{group}")); LOOKS]));
-    let of_items = |path: &str| names.iter().take(LOOKS).map(|name| url(&format!("{path}{name}"))).collect();
-    all.push(("/items/{item}, each once".to_owned(), of_items("/items/")));
-    all.push(("/api/v1/items/{item}, each once more".to_owned(), of_items("/api/v1/items/")));
-    for (name, urls) in all {
-        let mut times = Vec::new();
-        for url in urls {
-            let began = Instant::now();
-            let (status, text) = get(&url).map_err(|error| error.to_string())?;
-            times.push(began.elapsed());
-            if status != 200 {
-                return Err(format!("{url} answered {status}: {text}"));
-            }
-        }
-        times.sort_unstable();
-        let millis = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
-        println!(
-            "    {name:<40} {:>7.1} ms, median {:>6.1}",
-            millis(times.last()),
-            millis(times.get(LOOKS / 2))
-        );
+    for path in LISTS {
+        site.look(path, &vec![path.to_owned(); LOOKS])?;
     }
-    println!("  peak {:.0} MiB", peak(&mut pipeline));
-    pipeline.stop("console");
-    Ok(())
+    site.look("/groups/{group}", &vec![format!("/groups/{group}"); LOOKS])?;
+    let of_items = |path: &str| -> Vec<String> {
+        names.iter().take(LOOKS).map(|name| format!("{path}{name}")).collect()
+    };
+    site.look("/items/{item}, each once", &of_items("/items/"))?;
+    site.look("/api/v1/items/{item}, each once more", &of_items("/api/v1/items/"))
 }
 
 /// A replay of a tenth of the records, without a ramp or a rate, up to the last acknowledged record.

@@ -148,9 +148,11 @@ mod tests {
         let told = headers(&[("x-forwarded-for", "1.1.1.1, 2.2.2.2"), ("x-forwarded-proto", "https")]);
         let trusted = Transport::of(&told, PEER, Peer::Proxy);
         assert_eq!((trusted.client().to_string().as_str(), trusted.is_https), ("2.2.2.2", true));
-        for (with_port, address) in
-            [("2.2.2.2:4711", "2.2.2.2"), ("[2001:db8::1]:4711", "2001:db8::1"), ("[2001:db8::1]", "2001:db8::1")]
-        {
+        for (with_port, address) in [
+            ("2.2.2.2:4711", "2.2.2.2"),
+            ("[2001:db8::1]:4711", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+        ] {
             let told = headers(&[("x-forwarded-for", with_port)]);
             assert_eq!(Transport::of(&told, PEER, Peer::Proxy).client().to_string(), address);
         }

@@ -204,7 +204,9 @@ impl Access {
         match self.by_token(token.trim()) {
             // A right one is no guess, and uses no try.
             Some(visitor) => Ok(visitor),
-            None => Err(self.limiter.take(client, now).map_or_else(Refusal::TooMany, |()| Refusal::UnknownToken)),
+            None => {
+                Err(self.limiter.take(client, now).map_or_else(Refusal::TooMany, |()| Refusal::UnknownToken))
+            }
         }
     }
 

@@ -26,9 +26,16 @@ pub(crate) fn query(fields: &Fields) -> HistoryQuery {
     }
 }
 
-pub(crate) async fn read(console: &Console, asker: &Asker, query: HistoryQuery) -> Result<HistoryPage, Failure> {
+pub(crate) async fn read(
+    console: &Console,
+    asker: &Asker,
+    query: HistoryQuery,
+) -> Result<HistoryPage, Failure> {
     let mut page = console.ask(move |inbox| inbox.history(&query)).await?;
-    page.entries.iter_mut().filter_map(|entry| entry.reason.as_mut()).for_each(|why| hide_search(console, asker, why));
+    page.entries
+        .iter_mut()
+        .filter_map(|entry| entry.reason.as_mut())
+        .for_each(|why| hide_search(console, asker, why));
     Ok(page)
 }
 
