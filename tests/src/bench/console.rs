@@ -19,6 +19,30 @@ use crate::ports::free_port;
 /// How often each page is looked at.
 const LOOKS: usize = 10;
 
+/// Pages and lists that have no name in their address.
+const LISTS: [&str; 20] = [
+    "/",
+    "/groups",
+    "/groups?by=class",
+    "/groups?by=handler",
+    "/groups?q=endpoint",
+    "/groups?q=order-4711",
+    "/items",
+    "/items?order=oldest-first",
+    "/items?class=charge&kind=timeout",
+    "/items?q=endpoint",
+    "/items?q=order-4711",
+    "/items?q=ord*",
+    "/items?q=471*",
+    "/replays",
+    "/history",
+    "/api/v1/overview",
+    "/api/v1/groups",
+    "/api/v1/items?limit=500",
+    "/api/v1/runs",
+    "/api/v1/history",
+];
+
 /// A pipeline whose dead-letter topic has this many letters.
 fn filled(stage: &Stage<'_>, name: &str, records: usize) -> Pipeline {
     let pipeline = scenes::pipeline(stage, name);
@@ -62,54 +86,34 @@ pub(super) fn pages(stage: &Stage<'_>, records: usize) -> Result<(), String> {
     if names.len() < LOOKS {
         return Err(format!("the console lists {text}"));
     }
-    let lists = [
-        "/",
-        "/groups",
-        "/groups?by=class",
-        "/groups?by=handler",
-        "/groups?q=endpoint",
-        "/groups?q=order-4711",
-        "/items",
-        "/items?order=oldest-first",
-        "/items?class=charge&kind=timeout",
-        "/items?q=endpoint",
-        "/items?q=order-4711",
-        "/items?q=ord*",
-        "/items?q=471*",
-        "/replays",
-        "/history",
-        "/api/v1/overview",
-        "/api/v1/groups",
-        "/api/v1/items?limit=500",
-        "/api/v1/runs",
-        "/api/v1/history",
-    ];
     let mut all: Vec<(String, Vec<String>)> =
-        lists.iter().map(|path| ((*path).to_owned(), vec![url(path); LOOKS])).collect();
+        LISTS.iter().map(|path| ((*path).to_owned(), vec![url(path); LOOKS])).collect();
     all.push(("/groups/{group}".to_owned(), vec![url(&format!("/groups/{group}")); LOOKS]));
     let of_items = |path: &str| names.iter().take(LOOKS).map(|name| url(&format!("{path}{name}"))).collect();
     all.push(("/items/{item}, each once".to_owned(), of_items("/items/")));
     all.push(("/api/v1/items/{item}, each once more".to_owned(), of_items("/api/v1/items/")));
     for (name, urls) in all {
-        let mut times = Vec::new();
-        for url in urls {
-            let began = Instant::now();
-            let (status, text) = get(&url).map_err(|error| error.to_string())?;
-            times.push(began.elapsed());
-            if status != 200 {
-                return Err(format!("{url} answered {status}: {text}"));
-            }
-        }
-        times.sort_unstable();
-        let millis = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
-        println!(
-            "    {name:<40} {:>7.1} ms, median {:>6.1}",
-            millis(times.last()),
-            millis(times.get(LOOKS / 2))
-        );
+        look(&name, &urls)?;
     }
     println!("  peak {:.0} MiB", peak(&mut pipeline));
     pipeline.stop("console");
+    Ok(())
+}
+
+/// Prints how long these took: the slowest and the middle one.
+fn look(name: &str, urls: &[String]) -> Result<(), String> {
+    let mut times = Vec::new();
+    for url in urls {
+        let began = Instant::now();
+        let (status, text) = get(url).map_err(|error| error.to_string())?;
+        times.push(began.elapsed());
+        if status != 200 {
+            return Err(format!("{url} answered {status}: {text}"));
+        }
+    }
+    times.sort_unstable();
+    let millis = |time: Option<&Duration>| time.map_or(0.0, |time| time.as_secs_f64() * 1000.0);
+    println!("    {name:<40} {:>7.1} ms, median {:>6.1}", millis(times.last()), millis(times.get(LOOKS / 2)));
     Ok(())
 }
 
