@@ -99,7 +99,7 @@ fn show(group: &Group) {
         "{}{state}  {} items{waiting}, {causes}, since {}, last {}",
         group.key,
         group.items,
-        text::time(group.first_dead_at),
+        text::time(group.since()),
         text::time(group.last_dead_at)
     )));
     let facts = [&group.kinds, &group.codes, &group.classes, &group.sources];

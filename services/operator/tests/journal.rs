@@ -171,8 +171,10 @@ fn a_group_whose_items_were_all_done_and_that_fails_again_has_regressed() {
     index.letters(Partition(0), &[letter(3, 50).record(2)]).unwrap();
     let group = one_group(&inbox);
     assert_eq!((group.state, group.waiting, group.items), (Some("regressed"), 1, 3));
+    let after_the_first = |at: Option<i64>| at.map(|at| at - group.first_dead_at);
+    assert_eq!(after_the_first(group.waiting_since), Some(40), "the two before it are done");
     index.journal(&[done(2, 60, 3)]).unwrap();
-    assert_eq!(one_group(&inbox).state, Some("closed"));
+    assert_eq!((one_group(&inbox).state, one_group(&inbox).waiting_since), (Some("closed"), None));
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn group(group: operator::Group) -> Group {
         states: states(group.states),
         waiting: group.waiting,
         first_dead_at: group.first_dead_at,
+        waiting_since: group.waiting_since,
         last_dead_at: group.last_dead_at,
         state: group.state.map(str::to_owned),
         sparkline: group.sparkline,

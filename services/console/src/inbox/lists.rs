@@ -169,12 +169,21 @@ pub struct Group {
     pub waiting: u64,
     /// When its first letter came, in milliseconds since the epoch.
     pub first_dead_at: i64,
+    /// When the first of its items failed that are not done; none where all are.
+    pub waiting_since: Option<i64>,
     /// When its last one came.
     pub last_dead_at: i64,
     /// `open`, `closed`, or `regressed`: it was closed once, and failed again. Of groups by fingerprint only.
     pub state: Option<String>,
     /// How many letters came in each of the last 24 hours, the latest last.
     pub sparkline: Vec<u64>,
+}
+
+impl Group {
+    /// Since when it needs attention; of one that needs none, since when it is known.
+    pub fn since(&self) -> i64 {
+        self.waiting_since.unwrap_or(self.first_dead_at)
+    }
 }
 
 /// A list of items that is asked for.

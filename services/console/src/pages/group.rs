@@ -64,7 +64,7 @@ fn head(group: &Group, at: i64) -> Markup {
             }
             p.lead {
                 strong.num { (count(group.items, "item", "items")) }
-                ", since " (when(group.first_dead_at, at)) ", the last " (since(group.last_dead_at, at)) "."
+                ", since " (when(group.since(), at)) ", the last " (since(group.last_dead_at, at)) "."
             }
             (states(&group.states))
         }

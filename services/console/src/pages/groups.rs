@@ -72,7 +72,7 @@ fn told(page: &GroupPage, query: &GroupQuery) -> String {
     let what = if query.by == By::Fingerprint { ("cause", "causes") } else { ("group", "groups") };
     let groups = count(page.total as u64, what.0, what.1);
     let whole = page.groups.len() == page.total;
-    let first = page.groups.iter().map(|group| group.first_dead_at).min().filter(|_| whole);
+    let first = page.groups.iter().map(|group| group.since()).min().filter(|_| whole);
     let since = first.map(|first| format!(", since {}", clock(first, query.now))).unwrap_or_default();
     format!("{items}, {groups}{since}")
 }
@@ -137,7 +137,7 @@ fn row(group: &Group, at: i64) -> Markup {
             td.num.bad[group.waiting > 0] data-label="Waiting" { (number(group.waiting)) }
             td.num data-label="Items" { (number(group.items)) }
             td data-label="Last 24 h" { (sparkline(&group.sparkline, &spark_label(group))) }
-            td data-label="Since" { (when(group.first_dead_at, at)) }
+            td data-label="Since" { (when(group.since(), at)) }
             td data-label="Last" { (since(group.last_dead_at, at)) }
         }
     }
@@ -165,7 +165,7 @@ fn table_by(page: &GroupPage, by: By, at: i64) -> Markup {
                             td.num.bad[group.waiting > 0] data-label="Waiting" { (number(group.waiting)) }
                             td.num data-label="Items" { (number(group.items)) }
                             td data-label="Last 24 h" { (sparkline(&group.sparkline, &spark_label(group))) }
-                            td data-label="Since" { (when(group.first_dead_at, at)) }
+                            td data-label="Since" { (when(group.since(), at)) }
                             td data-label="Last" { (since(group.last_dead_at, at)) }
                         }
                     }

@@ -112,6 +112,8 @@ pub struct Group {
     pub waiting: u64,
     /// When its first letter came, in milliseconds since the epoch.
     pub first_dead_at: i64,
+    /// When the first of its items failed that are not done; none where all are.
+    pub waiting_since: Option<i64>,
     /// When its last one came.
     pub last_dead_at: i64,
     /// Whether it is `open`, `closed`, or `regressed`: it was closed once, and failed again. Told of groups by fingerprint only.
@@ -154,6 +156,7 @@ impl View<'_> {
         let mut groups: Vec<Group> = groups.into_iter().skip(query.skip).take(limit).collect();
         for group in &mut groups {
             group.sparkline = self.sparkline(&group.members, query.now)?;
+            group.waiting_since = self.first_open(group)?;
             if query.by == By::Fingerprint {
                 group.state = Some(self.state_of(group)?.as_str());
             }
@@ -208,7 +211,7 @@ impl View<'_> {
 
     /// Items that are open after the first open one say nothing, so only the others are read.
     fn state_of(&self, group: &Group) -> Result<GroupState, OperatorError> {
-        let first_open = self.first_open(group)?;
+        let first_open = group.waiting_since;
         let until = first_open.unwrap_or(i64::MAX);
         let mut lives = Vec::new();
         let mut statement = self.connection.prepare_cached(
@@ -276,6 +279,11 @@ impl Cause {
 }
 
 impl Group {
+    /// Since when it needs attention; of one that needs none, since when it is known.
+    pub fn since(&self) -> i64 {
+        self.waiting_since.unwrap_or(self.first_dead_at)
+    }
+
     fn begin(key: &str, cause: &Cause) -> Self {
         Self {
             key: key.to_owned(),
