@@ -118,7 +118,16 @@ impl Endpoint {
         let seen = Seen { script: Arc::new(script), calls: Vec::new(), open: 0, most_open: 0 };
         let shared = Arc::new(Shared { seen: Mutex::new(seen), arrived: Condvar::new() });
         let mut endpoint = Self { port: free_port(), shared, runtime: None };
-        endpoint.start_again();
+        let mut tries = 0;
+        // Between looking for a free port and taking it, another process may take it. Nobody knows this one yet.
+        let listener = loop {
+            match std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, endpoint.port)) {
+                Ok(listener) => break listener,
+                Err(error) if tries == 20 => panic!("the endpoint finds no port: {error}"),
+                Err(_) => (tries, endpoint.port) = (tries + 1, free_port()),
+            }
+        };
+        endpoint.serve(listener);
         endpoint
     }
 
@@ -143,14 +152,18 @@ impl Endpoint {
     #[track_caller]
     pub fn start_again(&mut self) {
         assert!(self.runtime.is_none(), "the endpoint is running");
+        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
+            .expect("the endpoint's port is still free");
+        self.serve(listener);
+    }
+
+    fn serve(&mut self, listener: std::net::TcpListener) {
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("endpoint")
             .enable_all()
             .build()
             .expect("the endpoint's runtime starts");
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, self.port))
-            .expect("the endpoint's port is still free");
         listener.set_nonblocking(true).expect("a listener can be made non-blocking");
         let router = Router::new().fallback(answer).with_state(self.shared.clone());
         runtime.spawn(async move {

@@ -48,9 +48,9 @@ fn a_worker_killed_in_the_middle_loses_no_job_and_runs_only_those_in_flight_agai
         assert!(tally.tasks() < all.len(), "it was killed in the middle");
         jobs.start_one("worker");
     }
-    // At each kill: those in flight, and those whose end was heard in the same turn in which others took their places, before
-    // the marks of that turn were written.
-    check(&jobs, &tally, &all, kills.len() * 2 * CONCURRENCY);
+    // At each kill: those in flight, and those that ended while the broker had not acknowledged their marks yet, which on a busy
+    // machine takes it as long as several jobs.
+    check(&jobs, &tally, &all, kills.len() * 8 * CONCURRENCY);
     assert!(tally.other_than(1).iter().all(|(_, calls)| *calls <= 1 + kills.len() as u32));
 }
 

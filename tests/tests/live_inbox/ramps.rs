@@ -21,7 +21,11 @@ fn a_poison_stops_the_ramp_at_its_first_step() {
     let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
     let discard = ["dlq", "discard", "--state", "open", "--reason", "poison", "--yes"];
     assert_eq!(broken.json("bob", 0, &discard)["accepted"], 39);
-    assert_eq!(broken.run("ann", &["dlq", "replay", "--resume", &run]).0, Exit(0), "nothing is left to do");
+    assert_eq!(
+        broken.run("ann", &["dlq", "replay", "--resume", &run]).0,
+        Exit(3),
+        "it ends, and nothing passed"
+    );
     assert_eq!(broken.calls.calls(), 1);
     assert_eq!(broken.states(), json!({ "failed-again": 1, "discarded": 39 }));
 }
@@ -103,7 +107,7 @@ fn what_has_no_topic_to_go_back_to_is_given_up_with_the_reason_and_the_run_ends(
     let mut broken = Broken::with_dead("topicless", &tasks("t", 3));
     broken.jobs.pipeline.stop("worker");
     broken.jobs.pipeline.client.delete_topic(&broken.jobs.job_topic());
-    let end = broken.json("ann", 0, &["dlq", "replay", "--class", "task", "--yes"]);
+    let end = broken.json("ann", 3, &["dlq", "replay", "--class", "task", "--yes"]);
     assert_eq!((&end["end"], &end["progress"]["withdrawn"]), (&json!("finished"), &json!(3)), "{end}");
     assert_eq!(broken.states(), json!({ "open": 3 }));
     let history = broken.run("bob", &["dlq", "history"]).1;

@@ -96,11 +96,15 @@ fn what_a_parked_class_may_not_hold_climbs_and_comes_back_with_the_attempts_that
     assert!(before < 100, "{before} calls");
 
     jobs.endpoint.answer_with(|_| Answer::ok());
-    wait_until("every job to be done", 2 * SOON, || {
-        jobs.count("tidegate_jobs_total", &["outcome=\"done\""]) == 400
+    // A probe is an attempt of its job, so on a slow machine one that had failed before the class was parked may use up its own.
+    let dlq = jobs.pipeline.topic("dlq");
+    let dead = |jobs: &Jobs| jobs.pipeline.client.read_all(&dlq).len();
+    wait_until("every job to have an end", 2 * SOON, || {
+        jobs.count("tidegate_jobs_total", &["outcome=\"done\""]) as usize + dead(&jobs) == 400
     });
     jobs.wait_all_settled(SOON);
-    assert_eq!(jobs.pipeline.client.read_all(&jobs.pipeline.topic("dlq")), []);
+    let probes = jobs.count("tidegate_probes_total", &["outcome=\"failed\""]) as usize;
+    assert!(dead(&jobs) <= probes, "{} are dead, {probes} probes failed", dead(&jobs));
     let calls = calls_to(&jobs, "/run");
     let first_attempts = calls.iter().filter(|call| call.header("tidegate-attempt") == Some("1")).count();
     assert_eq!(first_attempts, 200, "waiting used no attempt");
