@@ -143,7 +143,9 @@ fn record(number: usize, all: usize) -> Record {
 fn from_kafka(stage: &Stage<'_>, records: usize) -> Result<(), tidegate_operator::OperatorError> {
     let name = unique("bench-index");
     let topic = format!("{name}.dlq");
-    Client::new(stage.kafka.bootstrap()).create_topic(&topic, PARTITIONS as i32);
+    let client = Client::new(stage.kafka.bootstrap());
+    client.create_topic(&topic, PARTITIONS as i32);
+    client.create_topic(&format!("{name}.dlq-journal"), 1);
     fill(stage.kafka.bootstrap(), &topic, records);
     let dir = tempfile::tempdir().expect("a folder");
     let inbox = inbox(stage.kafka.bootstrap(), &name, dir.path())?;
