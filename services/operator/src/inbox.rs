@@ -197,7 +197,7 @@ impl Inbox {
         let Some(writing) = self.shared.home.writing(&provenance)? else { return Ok(None) };
         let dlq = (self.shared.names.dlq(), partitions);
         let journal = self.shared.names.dlq_journal();
-        Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, Some(journal), provenance)))
+        Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, journal, provenance)))
     }
 
     /// The connection that asks about topics.

@@ -38,7 +38,7 @@ pub(crate) struct Follower {
     logs: LogReader,
     dlq: Topic,
     partitions: Vec<Partition>,
-    journal: Option<Topic>,
+    journal: Topic,
     pub(crate) provenance: Provenance,
 }
 
@@ -54,7 +54,7 @@ impl Follower {
         writing: Writing,
         logs: LogReader,
         (dlq, partitions): (Topic, u32),
-        journal: Option<Topic>,
+        journal: Topic,
         provenance: Provenance,
     ) -> Self {
         let partitions = (0..i32::try_from(partitions).unwrap_or(i32::MAX)).map(Partition).collect();
@@ -140,7 +140,7 @@ impl Follower {
     }
 
     fn stretch_of_journal(&mut self) -> Result<Option<Stretch>, OperatorError> {
-        let Some(topic) = self.journal.clone() else { return Ok(None) };
+        let topic = self.journal.clone();
         let log = TopicPartition { topic, partition: Partition(0) };
         let (first, end) = self.logs.bounds(&log)?;
         let from = self.writing.writer.position(Log::Journal, log.partition)?.unwrap_or(0).max(first.0);
