@@ -68,7 +68,8 @@ fn a_worker_killed_while_jobs_fail_forks_no_chain_of_attempts() {
     jobs.start();
     let all = tasks("t", 600);
     jobs.publish(&all);
-    let kills = [300, 900, 1400];
+    // Two: a third one may hit a job that runs alone by then, and rightly takes it for one that kills.
+    let kills = [300, 1100];
     for after in kills {
         wait_until("calls", SOON, || tally.calls() >= after);
         jobs.pipeline.kill("worker");
