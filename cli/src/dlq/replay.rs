@@ -268,6 +268,7 @@ fn tell_dry_run(dry: &DryRun) {
         let counts = [
             ("decode", class.decodable),
             ("fit today's schema", class.fit_today),
+            ("do not fit it", class.unfit()),
             ("do not decode", class.undecodable),
             ("could not be read for want of their schema", class.unread),
             ("are gone", class.gone),
@@ -275,6 +276,10 @@ fn tell_dry_run(dry: &DryRun) {
         let counts = counts.iter().filter(|(_, count)| *count > 0);
         let counts: Vec<String> = counts.map(|(what, count)| format!("{count} {what}")).collect();
         print(&format!("    {}", counts.join(", ")));
+        for (reason, items) in &class.unchecked {
+            let reason = text::line(reason, 200);
+            print(&format!("    {items} were not checked against today's schema: {reason}"));
+        }
     }
     let notes = [
         (dry.keys_done, "have a key that another item is done with: a worker skips them".to_owned()),

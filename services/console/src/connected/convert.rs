@@ -286,11 +286,12 @@ pub(super) fn history(entry: operator::HistoryEntry) -> History {
 /// What a dry run found out. What was ordered stands in the plan by other means.
 pub(super) fn dry_run(dry: operator::DryRun) -> Plan {
     let part = |class: operator::ClassForecast| PlanPart {
+        unfit: class.unfit(),
         class: class.class,
         target: class.topic,
         items: class.items,
         undecodable: class.undecodable,
-        unfit: class.decodable.saturating_sub(class.fit_today),
+        unchecked: class.unchecked.into_iter().collect(),
         unread: class.unread,
         gone: class.gone,
         unknown: class.unknown,

@@ -113,6 +113,8 @@ pub struct PlanPart {
     pub undecodable: u64,
     /// How many do not fit the schema that is the latest of their source today.
     pub unfit: u64,
+    /// How many decode and were not checked against that schema, each with why: it is not known, or is of another type.
+    pub unchecked: Vec<(String, u64)>,
     /// How many could not be looked at for want of their schema.
     pub unread: u64,
     /// How many are gone from the dead-letter topic.

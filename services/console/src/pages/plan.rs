@@ -166,12 +166,15 @@ fn report(plan: &Plan) -> Markup {
                     thead { tr {
                         th scope="col" { "Class" } th scope="col" { "Goes to" } th.num scope="col" { "Items" }
                         th.num scope="col" { "Don’t decode" } th.num scope="col" { "Don’t fit today" }
-                        th.num scope="col" { "Not looked at" } th.num scope="col" { "Gone" }
+                        th.num scope="col" { "Fit not checked" } th.num scope="col" { "Not looked at" } th.num scope="col" { "Gone" }
                     } }
                     tbody { @for part in &plan.parts { (part_row(part)) } }
                 }
             }
             ul.findings {
+                @for (why, many) in plan.parts.iter().flat_map(|part| &part.unchecked) {
+                    li.warn { strong.num { (number(*many)) } " " (if *many == 1 { "was" } else { "were" }) " not checked against today’s schema: " (why) "." }
+                }
                 (finding(plan.keys_done, "has a key that is done already", "have keys that are done already", "Workers skip them."))
                 (finding(plan.expiring, "will soon be gone from the dead-letter topic", "will soon be gone from the dead-letter topic", "It is now or never."))
                 (finding(plan.older_than_marks, "is older than marks are kept", "are older than marks are kept",
@@ -193,6 +196,7 @@ fn part_row(part: &PlanPart) -> Markup {
             td.num data-label="Items" { (number(part.items)) }
             (figure("Don’t decode", part.undecodable))
             (figure("Don’t fit today", part.unfit))
+            td.num data-label="Fit not checked" { (number(part.unchecked.iter().map(|(_, many)| many).sum())) }
             (figure("Not looked at", part.unread))
             (figure("Gone", part.gone))
         }

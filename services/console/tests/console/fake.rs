@@ -229,6 +229,7 @@ impl Fake {
                 target: self.text(),
                 items: 31,
                 undecodable: 1,
+                unchecked: vec![(self.text(), 4)],
                 unknown: true,
                 ..PlanPart::default()
             }],

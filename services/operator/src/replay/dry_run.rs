@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use rusqlite::params;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 use tidegate_bootstrap::config::Retention;
-use tidegate_codec::{CompiledSchema, FieldPaths, Limits, Resolution, SchemaRegistry, wire};
-use tidegate_service::wiring;
 use tokio::runtime::Handle;
 
+use super::fit::{Decoder, Fate};
 use super::order::Ordering;
-use super::originals::Original;
 use super::selection::{Selected, Snapshot};
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
@@ -64,12 +61,22 @@ pub struct ClassForecast {
     pub decodable: u64,
     /// How many of those a reader can read that has the schema which is the latest of their source today, by Avro's schema resolution.
     pub fit_today: u64,
+    /// How many decode and were not checked against today's schema, by the reason: the latest schema is not known, or is of another
+    /// type.
+    pub unchecked: BTreeMap<String, u64>,
     /// How many do not decode.
     pub undecodable: u64,
     /// How many could not be decoded for want of their schema: the registry does not answer, or does not know it.
     pub unread: u64,
     /// How many are gone: no record of theirs is left.
     pub gone: u64,
+}
+
+impl ClassForecast {
+    /// How many decode and do not fit today's schema.
+    pub fn unfit(&self) -> u64 {
+        self.decodable.saturating_sub(self.fit_today).saturating_sub(self.unchecked.values().sum())
+    }
 }
 
 /// An item that is in trouble.
@@ -81,26 +88,6 @@ pub struct Example {
     pub trouble: &'static str,
     /// Why.
     pub reason: String,
-}
-
-/// How a record fared.
-enum Fate {
-    Fits,
-    Unfit(String),
-    Undecodable(String),
-    Unread(String),
-    Gone,
-}
-
-struct Decoder<'a> {
-    registry: Result<SchemaRegistry, String>,
-    limits: Limits,
-    runtime: &'a Handle,
-    schemas: FxHashMap<u32, Result<Arc<CompiledSchema>, String>>,
-    /// Of each source topic; none where the registry has none.
-    latest: FxHashMap<String, Option<Arc<CompiledSchema>>>,
-    /// From the writer's to the reader's.
-    resolutions: FxHashMap<(u32, u32), Result<Resolution, String>>,
 }
 
 impl Inbox {
@@ -237,6 +224,11 @@ fn note(item: &Selected, fate: Fate, forecast: &mut ClassForecast, examples: &mu
             forecast.fit_today += 1;
             return;
         }
+        Fate::Unchecked(reason) => {
+            forecast.decodable += 1;
+            *forecast.unchecked.entry(reason).or_default() += 1;
+            return;
+        }
         Fate::Unfit(reason) => {
             forecast.decodable += 1;
             ("unfit", reason)
@@ -259,73 +251,44 @@ fn note(item: &Selected, fate: Fate, forecast: &mut ClassForecast, examples: &mu
     }
 }
 
-impl<'a> Decoder<'a> {
-    fn new(inbox: &Inbox, runtime: &'a Handle) -> Self {
-        Self {
-            registry: inbox.registry().cloned().map_err(|error| error.to_string()),
-            limits: wiring::limits(&inbox.shared.config),
-            runtime,
-            schemas: FxHashMap::default(),
-            latest: FxHashMap::default(),
-            resolutions: FxHashMap::default(),
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_domain::Round;
+    use tidegate_domain::inbox::State;
+
+    use super::super::selection::Facts;
+    use super::*;
+
+    fn item() -> Selected {
+        let facts = Facts { topic: "shop".to_owned(), class: None, tier: None, schema_id: None };
+        Selected {
+            item: ItemRef(7),
+            facts: Arc::new(facts),
+            partition: 0,
+            offset: 0,
+            state: State::Open,
+            seen: None,
+            next_round: Round(1),
+            letter: (0, 0),
+            first_dead_at: 0,
+            dead_at: 0,
+            key: None,
+            local: 0,
         }
     }
 
-    fn fate(&mut self, item: &Selected, original: &Original) -> Fate {
-        let framed = match wire::parse(original.record.value().unwrap_or_default()) {
-            Ok(framed) => framed,
-            Err(error) => return Fate::Undecodable(error.to_string()),
-        };
-        let schema = match self.schema(framed.schema_id) {
-            Ok(schema) => schema,
-            Err(reason) => return Fate::Unread(reason),
-        };
-        let selection = schema.select(&FieldPaths::default());
-        if let Err(error) = schema.check(framed.body, &selection, &self.limits, &mut Vec::new()) {
-            return Fate::Undecodable(error.to_string());
+    #[test]
+    fn what_was_not_checked_against_todays_schema_neither_fits_nor_is_unfit() {
+        let (mut forecast, mut examples) = (ClassForecast::default(), Vec::new());
+        let away = || Fate::Unchecked("the registry is away".to_owned());
+        for fate in [Fate::Fits, away(), away(), Fate::Unfit("no `id`".to_owned()), Fate::Gone] {
+            note(&item(), fate, &mut forecast, &mut examples);
         }
-        match self.latest(&item.facts.topic) {
-            Some(latest) if latest.id() != schema.id() => match self.unfit(&latest, &schema, framed.body) {
-                None => Fate::Fits,
-                Some(reason) => Fate::Unfit(reason),
-            },
-            _ => Fate::Fits,
-        }
-    }
-
-    /// Why a reader with the latest schema can't read what was written with another one.
-    fn unfit(&mut self, latest: &CompiledSchema, written: &CompiledSchema, body: &[u8]) -> Option<String> {
-        if latest.full_name() != written.full_name() {
-            // Several types may share a topic: the latest one of them says nothing of the others.
-            return None;
-        }
-        let resolution = self.resolutions.entry((written.id(), latest.id()));
-        let resolution = resolution
-            .or_insert_with(|| Resolution::between(written, latest).map_err(|error| error.to_string()));
-        let reason = match resolution {
-            Ok(resolution) => resolution.check(body).err()?.to_string(),
-            Err(reason) => reason.clone(),
-        };
-        Some(format!("a reader with schema {} can't read it: {reason}", latest.id()))
-    }
-
-    fn schema(&mut self, id: u32) -> Result<Arc<CompiledSchema>, String> {
-        let Self { registry, runtime, schemas, .. } = self;
-        let fetch = || {
-            let registry = registry.as_ref().map_err(Clone::clone)?;
-            runtime.block_on(registry.fetch(id)).map_err(|error| error.to_string())
-        };
-        schemas.entry(id).or_insert_with(fetch).clone()
-    }
-
-    fn latest(&mut self, topic: &str) -> Option<Arc<CompiledSchema>> {
-        let registry = self.registry.as_ref().ok()?;
-        if let Some(known) = self.latest.get(topic) {
-            return known.clone();
-        }
-        // Another naming of subjects may be in use: then today's schema is not known, and nothing is said of it.
-        let latest = self.runtime.block_on(registry.latest(&format!("{topic}-value"))).ok();
-        self.latest.insert(topic.to_owned(), latest.clone());
-        latest
+        assert_eq!((forecast.decodable, forecast.fit_today, forecast.unfit()), (4, 1, 1));
+        assert_eq!(forecast.unchecked, BTreeMap::from([("the registry is away".to_owned(), 2)]));
+        let troubles: Vec<&str> = examples.iter().map(|example| example.trouble).collect();
+        assert_eq!(troubles, ["unfit", "gone"], "what was not checked is in no trouble");
     }
 }

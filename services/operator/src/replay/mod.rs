@@ -3,6 +3,7 @@
 mod course;
 mod dry_run;
 mod edit;
+mod fit;
 mod order;
 mod originals;
 mod outgoing;
