@@ -166,7 +166,7 @@ fn selected(opened: &Opened, replay: &Replay) -> Answer {
         if replay.which.common.json {
             print(&serde_json::to_string_pretty(&dry)?);
         } else {
-            tell_dry_run(&dry);
+            tell_dry_run(&dry, replay.force_done);
         }
         return Ok(if dry.fit == 0 { ExitCode::NotOk } else { ExitCode::Ok });
     }
@@ -257,7 +257,7 @@ fn progress_line(progress: &RunProgress) -> String {
     )
 }
 
-fn tell_dry_run(dry: &DryRun) {
+fn tell_dry_run(dry: &DryRun, is_forced: bool) {
     print(&format!("{} items are selected, {} of them would be replayed", dry.selected, dry.fit));
     for (state, items) in &dry.left_out {
         print(&format!("{items} are left out: they are {state}"));
@@ -281,8 +281,13 @@ fn tell_dry_run(dry: &DryRun) {
             print(&format!("    {items} were not checked against today's schema: {reason}"));
         }
     }
+    let then = if is_forced { "they run again, by force" } else { "a worker skips them" };
     let notes = [
-        (dry.keys_done, "have a key that another item is done with: a worker skips them".to_owned()),
+        (dry.keys_done, format!("have a key that is done, by its mark: {then}")),
+        (
+            dry.keys_done_by_inbox,
+            "have a key that another item is done with, by the inbox's own record".to_owned(),
+        ),
         (dry.near_end_of_retention, "will soon be gone from the dead-letter topic".to_owned()),
         (
             dry.beyond_dedup_retention,
@@ -293,6 +298,12 @@ fn tell_dry_run(dry: &DryRun) {
         ),
     ];
     notes.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| print(&format!("{count} {what}")));
+    for (reason, items) in &dry.keys_unchecked {
+        print(&format!(
+            "of {items} it was not checked whether their key is done: {}",
+            text::line(reason, 200)
+        ));
+    }
     for example in &dry.examples {
         print(&format!("  {} {}: {}", example.item, example.trouble, text::line(&example.reason, 200)));
     }

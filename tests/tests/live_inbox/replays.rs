@@ -118,6 +118,7 @@ fn a_dry_run_is_the_default_and_changes_nothing() {
     let class = &dry["classes"][0];
     assert_eq!(class["topic"], broken.jobs.job_topic());
     assert_eq!((&class["decodable"], &class["fit_today"], &class["gone"]), (&json!(5), &json!(5), &json!(0)));
+    assert_eq!((&class["unchecked"], &dry["keys_unchecked"]), (&json!({}), &json!({})));
     let (exit, stdout, _) = broken.run("ann", &["dlq", "replay", "--class", "task"]);
     assert!(exit == Exit(0) && stdout.contains("nothing was done: add --yes"), "{stdout}");
     assert_eq!(broken.run("ann", &["dlq", "history"]).1, "");
@@ -126,6 +127,41 @@ fn a_dry_run_is_the_default_and_changes_nothing() {
     assert!(exit == Exit(2) && stderr.contains("--all"), "{stderr}");
     let nothing = broken.json("ann", 3, &["dlq", "replay", "--class", "other", "--yes"]);
     assert_eq!(nothing, json!({ "fit": 0, "left_out": {} }));
+}
+
+#[test]
+fn a_dry_run_tells_which_keys_are_done_by_their_marks_and_says_so_where_it_can_not_read_them() {
+    let mut broken = Broken::with_dead("keys", &tasks("t", 5));
+    broken.repair();
+    // Two of them come again and pass: of that, nothing is in the dead-letter topic.
+    broken.jobs.publish(&tasks("t", 2));
+    broken.calls.wait_for_tasks(2, LONG);
+    broken.jobs.wait_settled(LONG);
+    let dry = broken.json("ann", 0, &ALL[..5]);
+    assert_eq!((&dry["fit"], &dry["keys_done"], &dry["keys_unchecked"]), (&json!(5), &json!(2), &json!({})));
+    assert_eq!(dry["keys_done_by_inbox"], 0, "{dry}");
+    let told = broken.run("ann", &["dlq", "replay", "--class", "task"]).1;
+    assert!(told.contains("2 have a key that is done, by its mark: a worker skips them"), "{told}");
+    broken.jobs.pipeline.stop("worker");
+    let marks = broken.jobs.pipeline.topic("default.marks");
+    broken.jobs.pipeline.client.delete_topic(&marks);
+    let dry = broken.json("ann", 0, &ALL[..5]);
+    assert_eq!(dry["keys_done"], 0);
+    let reason = format!("there is no topic {marks}, or this user may not see it");
+    assert_eq!(dry["keys_unchecked"], json!({ reason: 5 }));
+}
+
+#[test]
+fn an_event_that_is_done_by_its_mark_is_already_done_when_it_is_replayed() {
+    let broken = Broken::with_dead("marked", &[Task::new("one")]);
+    broken.repair();
+    broken.jobs.publish(&[Task::new("one")]);
+    broken.calls.wait_for_tasks(1, LONG);
+    broken.jobs.wait_settled(LONG);
+    assert_eq!(broken.json("ann", 0, &ALL[..5])["keys_done"], 1);
+    broken.run("ann", &[&ALL[..], &["--yes"]].concat());
+    assert_eq!(broken.states(), json!({ "already-done": 1 }), "as the dry run said");
+    assert_eq!(broken.calls.calls(), 1);
 }
 
 #[test]

@@ -307,6 +307,8 @@ pub(super) fn dry_run(dry: operator::DryRun) -> Plan {
         left_out: dry.left_out.into_iter().map(why).collect(),
         parts: dry.classes.into_iter().map(part).collect(),
         keys_done: dry.keys_done,
+        keys_unchecked: dry.keys_unchecked.into_iter().collect(),
+        keys_done_by_inbox: dry.keys_done_by_inbox,
         expiring: dry.near_end_of_retention,
         older_than_marks: dry.beyond_dedup_retention,
         marks_kept: dry.dedup_retention,

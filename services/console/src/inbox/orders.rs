@@ -73,8 +73,12 @@ pub struct Plan {
     pub reason: Option<String>,
     /// What was found, by class and target.
     pub parts: Vec<PlanPart>,
-    /// How many have a key that another item is done with: workers skip them, unless the replay is forced.
+    /// How many have a key that is done, by the marks that workers go by: they skip them, unless the replay is forced.
     pub keys_done: u64,
+    /// Of how many it is not known whether their key is done, each with why.
+    pub keys_unchecked: Vec<(String, u64)>,
+    /// How many have a key that another item is done with, by the inbox's own record. Workers may have forgotten it.
+    pub keys_done_by_inbox: u64,
     /// How many will soon be gone from the dead-letter topic.
     pub expiring: u64,
     /// How many died longer ago than marks are remembered: whether a duplicate was done since, nobody knows.

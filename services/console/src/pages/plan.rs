@@ -175,11 +175,11 @@ fn report(plan: &Plan) -> Markup {
                 @for (why, many) in plan.parts.iter().flat_map(|part| &part.unchecked) {
                     li.warn { strong.num { (number(*many)) } " " (if *many == 1 { "was" } else { "were" }) " not checked against today’s schema: " (why) "." }
                 }
-                (finding(plan.keys_done, "has a key that is done already", "have keys that are done already", "Workers skip them."))
+                (keys(plan))
                 (finding(plan.expiring, "will soon be gone from the dead-letter topic", "will soon be gone from the dead-letter topic", "It is now or never."))
                 (finding(plan.older_than_marks, "is older than marks are kept", "are older than marks are kept",
                     &format!("Marks are kept for {}. What was done meanwhile, only handlers know, by the idempotency key.", plan.marks_kept)))
-                @if plan.keys_done + plan.expiring + plan.older_than_marks == 0 { li.fine-one { "No key is done already, nothing expires soon, and all are young enough for their duplicates to be known." } }
+                @if plan.keys_unchecked.is_empty() && plan.keys_done + plan.keys_done_by_inbox + plan.expiring + plan.older_than_marks == 0 { li.fine-one { "No key is done already, nothing expires soon, and all are young enough for their duplicates to be known." } }
             }
             (troubles(plan))
         }
@@ -199,6 +199,19 @@ fn part_row(part: &PlanPart) -> Markup {
             td.num data-label="Fit not checked" { (number(part.unchecked.iter().map(|(_, many)| many).sum())) }
             (figure("Not looked at", part.unread))
             (figure("Gone", part.gone))
+        }
+    }
+}
+
+/// What is known of keys that are done.
+fn keys(plan: &Plan) -> Markup {
+    let then = if plan.forced { "They run again, by force." } else { "Workers skip them." };
+    html! {
+        (finding(plan.keys_done, "has a key that is done already, by its mark", "have keys that are done already, by their marks", then))
+        (finding(plan.keys_done_by_inbox, "has a key that another item is done with", "have keys that other items are done with",
+            "So says the inbox; workers may have forgotten it."))
+        @for (why, many) in &plan.keys_unchecked {
+            li.warn { strong.num { (number(*many)) } " " (if *many == 1 { "key was" } else { "keys were" }) " not checked for being done: " (why) "." }
         }
     }
 }

@@ -235,6 +235,8 @@ impl Fake {
             }],
             left_out: vec![(self.text(), 3)],
             keys_done: 2,
+            keys_unchecked: vec![(self.text(), 5)],
+            keys_done_by_inbox: 1,
             marks_kept: self.text(),
             troubles: vec![Trouble { item: ITEM.to_owned(), trouble: self.text(), reason: self.text() }],
             ..Plan::default()

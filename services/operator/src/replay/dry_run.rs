@@ -10,10 +10,13 @@ use tidegate_bootstrap::config::Retention;
 use tokio::runtime::Handle;
 
 use super::fit::{Decoder, Fate};
+use super::keys::{KeysDone, PlannedKeys, READ_WITHIN};
 use super::order::Ordering;
+use super::originals::Original;
 use super::selection::{Selected, Snapshot};
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
+use crate::letter::Letter;
 use crate::query::key_prefix;
 use crate::reference::ItemRef;
 
@@ -33,8 +36,12 @@ pub struct DryRun {
     pub left_out: BTreeMap<&'static str, u64>,
     /// What would go where.
     pub classes: Vec<ClassForecast>,
-    /// How many have a key that another item is done with: a worker skips them, unless the replay is forced.
+    /// How many have a key that is done, by the marks that workers go by: a worker skips them, unless the replay is forced.
     pub keys_done: u64,
+    /// Of how many it is not known whether their key is done, by the reason.
+    pub keys_unchecked: BTreeMap<String, u64>,
+    /// How many have a key that another item is done with, by the inbox's own record. Workers may have forgotten it.
+    pub keys_done_by_inbox: u64,
     /// How many will soon be gone from the dead-letter topic.
     pub near_end_of_retention: u64,
     /// How many were dead-lettered longer ago than marks of done jobs are remembered: a duplicate of theirs that was done before is
@@ -90,6 +97,22 @@ pub struct Example {
     pub reason: String,
 }
 
+/// What each record is looked at with.
+struct Look<'a> {
+    inbox: &'a Inbox,
+    decoder: Decoder<'a>,
+    keys: PlannedKeys,
+}
+
+impl Look<'_> {
+    fn at(&mut self, item: &Selected, original: &Original) -> Fate {
+        let dlq = self.inbox.shared.names.dlq();
+        let letter = Letter::read(dlq.as_str(), original.partition, &original.record);
+        self.keys.add(self.inbox, letter.job.as_ref());
+        self.decoder.fate(item, original)
+    }
+}
+
 impl Inbox {
     /// Looks at what an order about a snapshot would meet. Only a replay's records are read. Schemas are fetched on `runtime`, which
     /// this thread must not be a worker of. `each` is told how many records were looked at, and may break it off.
@@ -109,11 +132,12 @@ impl Inbox {
             self.forecast(item, &mut classes).items += 1;
         }
         if matches!(ordering, Ordering::Replay { .. }) {
-            dry.keys_done = self.keys_done(&fitting)?;
-            let mut decoder = Decoder::new(self, runtime);
+            dry.keys_done_by_inbox = self.keys_done_by_inbox(&fitting)?;
+            let mut look =
+                Look { inbox: self, decoder: Decoder::new(self, runtime), keys: PlannedKeys::new(self)? };
             let mut looked = 0;
             for slice in fitting.items.chunks(SLICE) {
-                for (item, fate) in self.fates(slice, &mut decoder)? {
+                for (item, fate) in self.fates(slice, &mut look)? {
                     let forecast = self.forecast(item, &mut classes);
                     note(item, fate, forecast, &mut dry.examples);
                 }
@@ -122,6 +146,8 @@ impl Inbox {
                     break;
                 }
             }
+            let KeysDone { done, unchecked } = look.keys.look_up(self, READ_WITHIN);
+            (dry.keys_done, dry.keys_unchecked) = (done, unchecked);
         }
         dry.classes = classes.into_values().collect();
         Ok(dry)
@@ -166,7 +192,7 @@ impl Inbox {
     }
 
     /// How many of the items have a key that another item is done with.
-    fn keys_done(&self, fitting: &Snapshot) -> Result<u64, OperatorError> {
+    fn keys_done_by_inbox(&self, fitting: &Snapshot) -> Result<u64, OperatorError> {
         let count = self.view(|view| {
             let mut statement = view.connection.prepare_cached(
                 "SELECT 1 FROM search_keys JOIN items ON items.id = search_keys.item
@@ -186,7 +212,7 @@ impl Inbox {
     fn fates<'a>(
         &self,
         slice: &'a [Selected],
-        decoder: &mut Decoder<'_>,
+        look: &mut Look<'_>,
     ) -> Result<Vec<(&'a Selected, Fate)>, OperatorError> {
         let places: Vec<(i32, i64)> = slice.iter().map(|item| item.letter).collect();
         let by_place: FxHashMap<(i32, i64), &Selected> =
@@ -197,7 +223,7 @@ impl Inbox {
             if let Some(item) = by_place.get(&place)
                 && (original.record.value().is_some() || original.record.header("job-stub").is_none())
             {
-                fates.insert(item.item, decoder.fate(item, &original));
+                fates.insert(item.item, look.at(item, &original));
             }
             Ok(())
         })?;
@@ -207,7 +233,7 @@ impl Inbox {
                 Some(fate) => fate,
                 // The latest one is gone or a stub; an older one may do.
                 None => match self.original_of(item.item)? {
-                    Some(original) => decoder.fate(item, &original),
+                    Some(original) => look.at(item, &original),
                     None => Fate::Gone,
                 },
             };

@@ -4,6 +4,7 @@ mod course;
 mod dry_run;
 mod edit;
 mod fit;
+mod keys;
 mod order;
 mod originals;
 mod outgoing;
