@@ -88,7 +88,7 @@ pub enum Stop {
     },
     /// An outcome did not come.
     #[error(
-        "{missing} outcomes of step {step} did not come in time: see whether workers run, whether the class is parked by its flood guard, and whether workers can write the journal"
+        "{missing} outcomes of step {step} did not come in time: see whether workers run and can write the journal, and whether the class is parked by its flood guard; what is parked runs when a probe passes, so resume the run after that"
     )]
     MissingOutcomes {
         /// Which step, from 1.

@@ -99,6 +99,7 @@ fn a_missing_outcome_stops_the_ramp_and_is_told() {
     let stop = Stop::MissingOutcomes { step: 2, place: 3, missing: 2 };
     assert_eq!(ramp.next(at(63)), Move::Stopped(stop));
     assert!(stop.to_string().starts_with("2 outcomes of step 2 did not come in time"), "{stop}");
+    assert!(stop.to_string().contains("flood guard; what is parked runs when a probe passes"), "{stop}");
 }
 
 #[test]
