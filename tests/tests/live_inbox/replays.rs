@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
+use tidegate_tests::servers::Registry;
 use tidegate_tests::wait::wait_until;
 
 use crate::operators::{Broken, LONG};
@@ -127,6 +128,22 @@ fn a_dry_run_is_the_default_and_changes_nothing() {
     assert!(exit == Exit(2) && stderr.contains("--all"), "{stderr}");
     let nothing = broken.json("ann", 3, &["dlq", "replay", "--class", "other", "--yes"]);
     assert_eq!(nothing, json!({ "fit": 0, "left_out": {} }));
+}
+
+#[test]
+fn events_of_another_type_than_the_latest_schema_of_their_source_are_told_as_not_checked() {
+    let broken = Broken::with_dead("types", &tasks("t", 2));
+    let subject = format!("{}-value", broken.jobs.source);
+    let refund = r#"{"type": "record", "name": "Refund", "fields": [{"name": "id", "type": "long"}]}"#;
+    Registry::shared().register(&subject, refund);
+    let class = broken.json("ann", 0, &ALL[..5])["classes"][0].clone();
+    assert_eq!((&class["decodable"], &class["fit_today"]), (&json!(2), &json!(0)), "{class}");
+    let reasons = class["unchecked"].as_object().unwrap();
+    assert_eq!(reasons.len(), 1, "{class}");
+    let reason = format!("the latest schema of {subject} is of Refund");
+    assert!(reasons.iter().all(|(told, items)| told.starts_with(&reason) && *items == 2), "{class}");
+    let told = broken.run("ann", &["dlq", "replay", "--class", "task"]).1;
+    assert!(told.contains("2 were not checked against today's schema: the latest schema of"), "{told}");
 }
 
 #[test]
