@@ -61,7 +61,7 @@ impl Writer {
             .query_row([item], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
             .optional()?;
         let Some((cause, dead_at, partition, offset)) = latest else {
-            self.note_end(item, row.cause, row.failed_at, None)?;
+            self.forget_lives(item)?;
             self.causes.leave(row.cause, row.state);
             self.connection.prepare_cached("DELETE FROM items WHERE id = ?1")?.execute([item])?;
             return self.lookups.forget(&self.connection, name);
