@@ -38,6 +38,7 @@ impl Writer {
         for item in items {
             self.look_again(item, (partition, first))?;
         }
+        self.causes.drop_empty(&self.connection)?;
         let sql = "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)";
         self.connection.execute(sql, params![name, first.to_string()])?;
         Ok(())
