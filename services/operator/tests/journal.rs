@@ -3,10 +3,12 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use support::{DLQ, Made, entry, inbox, order, outcome};
-use tidegate_domain::inbox::{Answer, RampLimits, RunId};
-use tidegate_domain::{Partition, UnixMillis};
+use tidegate_domain::inbox::{Answer, Entry as Folding, Item, RampLimits, RunId, fold};
+use tidegate_domain::{Offset, Partition, UnixMillis};
 use tidegate_operator::{Group, GroupQuery, Inbox, ItemRef, ListQuery, LocalIndex};
 use tidegate_pipeline::Record;
 use tidegate_pipeline::journal::{Entry, Order, RunEntry, RunPlan, RunStep};
@@ -28,6 +30,8 @@ fn shown(inbox: &Inbox) -> String {
 enum Event {
     Letter(i32, Made),
     Entry(Entry),
+    /// An order about an event's item, by somebody who knows its last entry.
+    Order(Order, i64, u32),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -37,12 +41,15 @@ fn any_event() -> impl Strategy<Value = Event> {
         3 => (0..2, 0..8_i64, 0..3_u32, 0..500_i64).prop_map(|(partition, event, round, at)| {
             Event::Letter(partition, Made { round, at, ..Made::new(event, Some("charge")) })
         }),
-        1 => (0..8_i64, seen.clone(), 1..3_u32).prop_map(move |(event, seen, round)| {
-            Event::Entry(order(Order::Replay { forced: false }, vec![(id(event), seen, round)]))
+        1 => (0..8_i64, seen.clone(), 1..4_u32, any::<bool>()).prop_map(move |(event, seen, round, forced)| {
+            Event::Entry(order(Order::Replay { forced }, vec![(id(event), seen, round)]))
         }),
         1 => (0..8_i64, seen).prop_map(move |(event, seen)| {
             Event::Entry(order(Order::Discard, vec![(id(event), seen, 0)]))
         }),
+        4 => (0..8_i64, 1..6_u32, proptest::sample::select(vec![
+            Order::Replay { forced: false }, Order::Replay { forced: true }, Order::Discard, Order::Reopen,
+        ])).prop_map(|(event, round, order)| Event::Order(order, event, round)),
         1 => proptest::sample::select(vec![
             RunStep::Climb { until: 1 },
             RunStep::Stop { why: "enough".to_owned() },
@@ -71,10 +78,27 @@ fn run_step(step: RunStep) -> Entry {
     Entry::Run(RunEntry { run: RunId(7), by: "ann".to_owned(), at: UnixMillis(1), step })
 }
 
+/// What somebody knows who reads the journal, but for the stops of its runs.
+fn know(items: &mut BTreeMap<String, Item>, at: i64, entry: &Entry) {
+    let mut know = |id: String, entry: &Folding| {
+        fold(items.entry(id).or_default(), Offset(at), entry);
+    };
+    match entry {
+        Entry::Actions(actions) => {
+            for (ordered, entry) in actions.entries() {
+                know(ordered.id.to_string(), &entry);
+            }
+        }
+        Entry::Outcome(outcome) => know(outcome.id.to_string(), &outcome.entry()),
+        _ => {}
+    }
+}
+
 /// The records of each log.
 fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
     let mut letters = vec![Vec::new(), Vec::new()];
     let mut journal = vec![entry(0, 0, &run_step(RunStep::Begin(plan(3))))];
+    let mut items: BTreeMap<String, Item> = BTreeMap::new();
     for (time, event) in (0..).zip(events) {
         match event {
             Event::Letter(partition, letter) => {
@@ -82,6 +106,14 @@ fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
                 log.push(letter.record(log.len() as i64));
             }
             Event::Entry(what) => journal.push(entry(journal.len() as i64, time, what)),
+            Event::Order(what, event, round) => {
+                let id = Made::new(*event, Some("charge")).id();
+                let seen = items.get(&id.to_string()).and_then(|item| item.seen).map(|at| at.0);
+                journal.push(entry(journal.len() as i64, time, &order(*what, vec![(id, seen, *round)])));
+            }
+        }
+        if let Some(Ok(last)) = journal.last().map(|record| Entry::read(record.value())) {
+            know(&mut items, journal.len() as i64 - 1, &last);
         }
     }
     (letters, journal)
@@ -143,7 +175,10 @@ proptest! {
             let rows = inbox.list(&ListQuery { limit: Some(1000), ..ListQuery::default() }).unwrap();
             let mut rows: Vec<_> = rows.items.into_iter().map(|row| (row.item, row.state, row.letters, row.record)).collect();
             rows.sort();
-            (rows, inbox.overview().unwrap().states)
+            let groups = inbox.groups(&GroupQuery::default()).unwrap().groups;
+            let mut groups: Vec<_> = groups.into_iter().map(|group| (group.key, group.state, group.waiting_since)).collect();
+            groups.sort();
+            (rows, inbox.overview().unwrap().states, groups)
         };
         prop_assert_eq!(ids(&inbox(pruned.path())), ids(&inbox(fresh.path())));
     }
@@ -175,6 +210,100 @@ fn a_group_whose_items_were_all_done_and_that_fails_again_has_regressed() {
     assert_eq!(after_the_first(group.waiting_since), Some(40), "the two before it are done");
     index.journal(&[done(2, 60, 3)]).unwrap();
     assert_eq!((one_group(&inbox).state, one_group(&inbox).waiting_since), (Some("closed"), None));
+}
+
+/// An index of one item that was dead-lettered at 10, and its group.
+struct OneItem {
+    index: LocalIndex,
+    inbox: Inbox,
+    entries: i64,
+    letters: i64,
+    _dir: tempfile::TempDir,
+}
+
+impl OneItem {
+    fn dead() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (index, inbox) = (LocalIndex::open(dir.path(), DLQ).unwrap(), inbox(dir.path()));
+        let mut one = Self { index, inbox, entries: 0, letters: 0, _dir: dir };
+        one.dies(10, 0);
+        one
+    }
+
+    fn dies(&mut self, at: i64, round: u32) {
+        let letter = Made { at, round, ..Made::new(1, Some("charge")) };
+        self.index.letters(Partition(0), &[letter.record(self.letters)]).unwrap();
+        self.letters += 1;
+    }
+
+    fn journal(&mut self, at: i64, what: &Entry) {
+        self.index.journal(&[entry(self.entries, at, what)]).unwrap();
+        self.entries += 1;
+    }
+
+    /// An order of somebody who knows the last entry.
+    fn order(&mut self, at: i64, what: Order, round: u32) {
+        let seen = (self.entries > 0).then(|| self.entries - 1);
+        self.journal(at, &order(what, vec![(Made::new(1, Some("charge")).id(), seen, round)]));
+    }
+
+    fn ends(&mut self, at: i64, round: u32, answer: Answer) {
+        self.journal(at, &outcome(Made::new(1, Some("charge")).id(), round, answer));
+    }
+
+    /// The states of its group and of itself, and since when it waits.
+    fn shows(&self) -> (&'static str, &'static str, Option<i64>) {
+        let group = one_group(&self.inbox);
+        let states: Vec<_> = group.states.keys().copied().collect();
+        assert_eq!(states.len(), 1);
+        (group.state.unwrap(), states[0], group.waiting_since.map(|at| at - support::EPOCH))
+    }
+}
+
+#[test]
+fn an_item_that_is_run_again_although_it_is_done_and_fails_makes_its_group_regressed() {
+    let mut item = OneItem::dead();
+    item.order(20, Order::Replay { forced: false }, 1);
+    assert_eq!(item.shows(), ("open", "replaying", Some(10)));
+    item.ends(30, 1, Answer::Resolved);
+    assert_eq!(item.shows(), ("closed", "resolved", None));
+    item.order(40, Order::Replay { forced: true }, 2);
+    assert_eq!(item.shows(), ("closed", "replaying", None), "it is done all the same");
+    item.dies(50, 2);
+    item.ends(51, 2, Answer::FailedAgain);
+    assert_eq!(item.shows(), ("regressed", "failed-again", Some(50)));
+    item.order(60, Order::Discard, 0);
+    assert_eq!(item.shows(), ("closed", "discarded", None));
+}
+
+#[test]
+fn a_new_letter_of_an_item_that_is_done_or_discarded_makes_its_group_regressed() {
+    let mut item = OneItem::dead();
+    item.ends(30, 1, Answer::Resolved);
+    item.dies(40, 0);
+    assert_eq!(item.shows(), ("regressed", "resolved", None));
+    item.order(50, Order::Replay { forced: true }, 2);
+    assert_eq!(item.shows(), ("regressed", "replaying", Some(40)));
+    item.ends(60, 2, Answer::Resolved);
+    assert_eq!(item.shows(), ("closed", "resolved", None));
+
+    let mut item = OneItem::dead();
+    item.order(20, Order::Discard, 0);
+    item.dies(30, 1);
+    assert_eq!(item.shows(), ("regressed", "discarded", None));
+    item.order(40, Order::Reopen, 0);
+    assert_eq!(item.shows(), ("regressed", "open", Some(30)));
+}
+
+#[test]
+fn a_discard_that_is_taken_back_makes_no_group_regressed() {
+    let mut item = OneItem::dead();
+    item.order(20, Order::Discard, 0);
+    item.order(30, Order::Reopen, 0);
+    item.order(40, Order::Replay { forced: false }, 1);
+    item.dies(50, 1);
+    item.ends(51, 1, Answer::FailedAgain);
+    assert_eq!(item.shows(), ("open", "failed-again", Some(10)));
 }
 
 #[test]

@@ -259,25 +259,36 @@ fn groups_by_handler_follow_the_configuration_and_tell_no_query() {
     assert!(list.unwrap().items.iter().all(|row| row.job.class.as_deref() == Some("mail")));
 }
 
+/// A letter whose message no other event has.
+fn unlike_others(event: i64) -> Made {
+    let (mut word, mut rest) = (String::new(), event);
+    while rest > 0 || word.is_empty() {
+        word.push(char::from(b'g' + (rest % 19) as u8));
+        rest /= 19;
+    }
+    Made { message: format!("no such user {word}"), ..Made::new(event, Some("mail")) }
+}
+
+#[test]
+fn causes_whose_letters_are_gone_make_room_for_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    let old: Vec<Made> = (0..10_500).map(unlike_others).collect();
+    index.letters(Partition(0), &records(&old, 0)).unwrap();
+    index.prune(Partition(0), 10_499).unwrap();
+    let new: Vec<Made> = (20_000..20_010).map(unlike_others).collect();
+    index.letters(Partition(0), &records(&new, 10_500)).unwrap();
+    let page = inbox.groups(&GroupQuery::default()).unwrap();
+    assert_eq!((page.total, page.items), (11, 11), "one of the old ones is left");
+}
+
 #[test]
 fn messages_that_differ_without_end_end_in_one_group_for_each_kind_and_code() {
     let dir = tempfile::tempdir().unwrap();
     let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
     let inbox = inbox(dir.path());
-    let word = |mut n: i64| {
-        let mut word = String::new();
-        while n > 0 || word.is_empty() {
-            word.push(char::from(b'g' + (n % 19) as u8));
-            n /= 19;
-        }
-        word
-    };
-    let letters: Vec<Made> = (0..10_500)
-        .map(|event| Made {
-            message: format!("no such user {}", word(event)),
-            ..Made::new(event, Some("mail"))
-        })
-        .collect();
+    let letters: Vec<Made> = (0..10_500).map(unlike_others).collect();
     index.letters(Partition(0), &records(&letters, 0)).unwrap();
     let page = inbox.groups(&GroupQuery::default()).unwrap();
     assert_eq!((page.total, page.items), (10_001, 10_500));

@@ -6,7 +6,7 @@
 //! because nothing but the journal goes into it: not what the dead-letter topic holds, and no clock.
 //!
 //! Reading order: [`ItemId`] and [`Item`], [`fold`], [`RunState`] (how a run stands), [`Ramp`] (how
-//! fast it may go on), [`group_state`].
+//! fast it may go on), [`lives`] and [`group_state`].
 
 mod fold;
 mod group;
@@ -15,7 +15,7 @@ mod ramp;
 mod run;
 
 pub use fold::{Action, Answer, End, Entry, Folded, Outcome, Void, fold};
-pub use group::{GroupState, Life, group_state};
+pub use group::{Death, Ending, GroupState, Life, group_state, lives};
 pub use item::{Item, ItemId, ItemIdError, Replay, ReplayHeader, ReplayHeaderError, RunId, State};
 pub use ramp::{Ends, Move, Ramp, RampLimits, Stop};
 pub use run::{Effect, RunState, Stage, Step};

@@ -69,15 +69,22 @@ pub enum ReadError {
 pub struct LogReader(Arc<Inner>);
 
 struct Inner {
-    config: ClientConfig,
     bootstrap: String,
     /// Asks, and reads nothing.
     asking: BaseConsumer<Context>,
     /// When it was told its brokers last.
     named: Mutex<Option<Instant>>,
+    stretches: Pool,
+    /// For stretches of a few records.
+    few: Pool,
+    patience: Duration,
+}
+
+/// Consumers that have the same settings.
+struct Pool {
+    config: ClientConfig,
     /// Ready for the next stretch.
     idle: Mutex<Vec<Arc<BaseConsumer<Context>>>>,
-    patience: Duration,
 }
 
 impl std::fmt::Debug for LogReader {
@@ -115,7 +122,9 @@ const NAME_BROKERS: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_millis(100);
 /// How many records one batch has at most. The client's queue bounds their bytes.
 const BATCH: usize = 1000;
-/// How many connected readers wait for the next stretch.
+/// So many records are read as a few.
+const FEW: i64 = 100;
+/// How many connected readers of each sort wait for the next stretch.
 const IDLE: usize = 4;
 
 impl LogReader {
@@ -126,11 +135,11 @@ impl LogReader {
 
     /// A reader that gives up after this long without anything, in place of 30 s.
     pub fn with_patience(settings: &KafkaSettings, patience: Duration) -> Result<Self, ConnectError> {
-        let config = settings.log_reader();
-        let asking = create(&config, Context)?;
+        let (stretches, few) = (Pool::of(settings.log_reader()), Pool::of(settings.reader_of_few()));
+        let asking = create(&stretches.config, Context)?;
         let bootstrap = settings.bootstrap.clone();
-        let (named, idle) = Default::default();
-        Ok(Self(Arc::new(Inner { config, bootstrap, asking, named, idle, patience })))
+        let named = Mutex::default();
+        Ok(Self(Arc::new(Inner { bootstrap, asking, named, stretches, few, patience })))
     }
 
     /// The first position that the log still holds, and its end, where the next append lands. Takes a few seconds at most.
@@ -167,13 +176,13 @@ impl LogReader {
         }
         let inner = &*self.0;
         let topic_id = inner.topic_id(log)?;
-        let idle = inner.idle.lock().pop();
-        let consumer = idle.map_or_else(|| create(&inner.config, Context).map(Arc::new), Ok)?;
+        let pool = if until.0 - from.0 <= FEW { &inner.few } else { &inner.stretches };
+        let consumer = pool.take()?;
         let mut reading = Reading::begin(inner, &consumer, Range { log, from, until })?;
         reading.run(&topic_id, batch)?;
         drop(reading);
         // One that failed is not used again.
-        inner.keep(consumer);
+        pool.keep(consumer);
         Ok(())
     }
 }
@@ -204,6 +213,17 @@ impl Inner {
             *named = Some(Instant::now());
             add_brokers(&self.asking, &self.bootstrap);
         }
+    }
+}
+
+impl Pool {
+    fn of(config: ClientConfig) -> Self {
+        Self { config, idle: Mutex::default() }
+    }
+
+    fn take(&self) -> Result<Arc<BaseConsumer<Context>>, ConnectError> {
+        let idle = self.idle.lock().pop();
+        idle.map_or_else(|| create(&self.config, Context).map(Arc::new), Ok)
     }
 
     fn keep(&self, consumer: Arc<BaseConsumer<Context>>) {

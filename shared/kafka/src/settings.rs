@@ -185,6 +185,18 @@ impl KafkaSettings {
         config
     }
 
+    /// The same, of one that reads a few records while somebody waits for them. It fetches little beyond them, and no longer than they
+    /// take: a broker that has a fetch in hand, for what comes next, answers no other one of the same client before.
+    pub(crate) fn reader_of_few(&self) -> ClientConfig {
+        let mut config = self.log_reader();
+        config
+            .set("fetch.wait.max.ms", "5")
+            .set("fetch.min.bytes", "1")
+            .set("max.partition.fetch.bytes", "65536")
+            .set("queued.min.messages", "1");
+        config
+    }
+
     /// A producer whose acknowledgement means: all in-sync replicas have it, once and in order.
     pub(crate) fn producer(&self) -> ClientConfig {
         let mut config = self.client("producer");

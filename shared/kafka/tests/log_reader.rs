@@ -127,6 +127,22 @@ fn a_position_that_the_log_does_not_hold_is_an_error_and_no_other_position() {
 }
 
 #[test]
+fn a_record_at_the_end_of_a_log_is_read_again_and_again_without_a_wait_for_what_comes_after_it() {
+    let cluster = cluster("last", 1);
+    let settings = settings(&cluster);
+    fill(&Publisher::new(&settings, Fatal::default()).unwrap(), "last", 3_000);
+    let reader = LogReader::new(&settings).unwrap();
+    // The first one connects. Of the others the fastest counts: a machine may be busy, but a wait at the broker slows all of them.
+    let times = [2_999, 2_999, 2_998, 2_999, 2_997, 2_999].map(|at| {
+        let began = Instant::now();
+        assert_eq!(read(&reader, "last", (at, at + 1)).unwrap().0, expected(at, at + 1));
+        began.elapsed()
+    });
+    let fastest = times[1..].iter().min().unwrap();
+    assert!(*fastest < Duration::from_millis(50), "{times:?}");
+}
+
+#[test]
 fn retention_that_overtakes_the_reader_is_an_error() {
     let cluster = cluster("overtaken", 1);
     let settings = settings(&cluster);

@@ -122,6 +122,22 @@ impl Causes {
         }
     }
 
+    /// Causes without a letter make room for others. Nothing is of them any more.
+    pub(crate) fn drop_empty(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        self.write(connection)?;
+        let mut statement = connection.prepare("SELECT hash, id FROM causes WHERE letters <= 0")?;
+        let empty = statement
+            .query_map([], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))?
+            .collect::<rusqlite::Result<Vec<(u64, i64)>>>()?;
+        for (hash, id) in empty {
+            for of_cause in ["causes WHERE id", "tallies WHERE cause", "trend WHERE cause"] {
+                connection.prepare_cached(&format!("DELETE FROM {of_cause} = ?1"))?.execute([id])?;
+            }
+            self.ids.remove(&hash);
+        }
+        Ok(())
+    }
+
     /// An item is of `cause` and in `state` now.
     pub(crate) fn enter(&mut self, cause: i64, state: State, item: i64) {
         let tally = self.tallies.entry((cause, state)).or_insert(Tally { items: 0, newest: item });

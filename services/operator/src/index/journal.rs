@@ -7,9 +7,8 @@ use tidegate_pipeline::Record;
 use tidegate_pipeline::journal::{Actions, Audit, Entry, Order, OutcomeEntry, RunEntry, RunPlan, RunStep};
 use tracing::warn;
 
-use super::folded::{self, Folded};
-use super::writer::{Writer, is_moved};
-use crate::query::heap;
+use super::folded;
+use super::writer::Writer;
 use crate::reference::ItemRef;
 
 /// Where a record stands, and when it came there.
@@ -104,7 +103,7 @@ impl Writer {
     /// Folds what stands about one item; whether it counts.
     pub(super) fn about(&mut self, place: Place, about: &About<'_>) -> rusqlite::Result<bool> {
         let item = ItemRef::of_id(about.id);
-        let (mut folded, ended_at) = folded::read(&self.connection, item)?.unwrap_or_default();
+        let (mut folded, was_ended_at) = folded::read(&self.connection, item)?.unwrap_or_default();
         let before = folded;
         let void = match about.void {
             None => match fold(&mut folded, Offset(place.at), &about.folding) {
@@ -146,16 +145,15 @@ impl Writer {
         ])?;
         drop(statement);
         if void.is_none() {
-            let ended_at = match (is_end(folded.state), is_end(before.state)) {
-                (true, true) => ended_at,
-                (true, false) => Some(place.time),
-                (false, _) => None,
-            };
+            let was = (&before, was_ended_at);
+            let ended_at = self.ended(item, was, &folded, (&about.folding, place.time))?;
             folded::write(&self.connection, item, &about.id.to_string(), &(folded, ended_at))?;
             self.has_folded = true;
             self.runs.moved(&before, &folded);
             self.note_interruption(place, item, about.run, &before)?;
-            self.move_item(item, &(folded, ended_at))?;
+            if (before.state, was_ended_at) != (folded.state, ended_at) {
+                self.move_item(item, &(folded, ended_at))?;
+            }
         }
         Ok(void.is_none())
     }
@@ -175,36 +173,6 @@ impl Writer {
         let sql = "INSERT OR IGNORE INTO interruptions (run, at, hash) VALUES (?1, ?2, ?3)";
         let values = params![replay.run.0.cast_signed(), place.at, item.0.cast_signed()];
         self.connection.prepare_cached(sql)?.execute(values).map(drop)
-    }
-
-    /// What was folded shows in lists and counts, where the item was dead-lettered.
-    fn move_item(&mut self, item: ItemRef, (folded, ended_at): &Folded) -> rusqlite::Result<()> {
-        let Some(row) = self.item(item)? else { return Ok(()) };
-        if row.state == folded.state {
-            return Ok(());
-        }
-        let heap = heap(row.cause, folded.state, is_moved(row.id, row.failed_at));
-        let sql = "UPDATE items SET heap = ?2 WHERE id = ?1";
-        self.connection.prepare_cached(sql)?.execute([row.id, heap])?;
-        self.causes.leave(row.cause, row.state);
-        self.causes.enter(row.cause, folded.state, row.id);
-        self.note_end(row.id, row.cause, row.failed_at, *ended_at)
-    }
-
-    /// Notes when an item of a cause ended, or that it did not.
-    pub(super) fn note_end(
-        &self,
-        item: i64,
-        cause: i64,
-        failed_at: i64,
-        ended_at: Option<i64>,
-    ) -> rusqlite::Result<()> {
-        let Some(ended_at) = ended_at else {
-            let sql = "DELETE FROM ends WHERE cause = ?1 AND failed_at = ?2 AND item = ?3";
-            return self.connection.prepare_cached(sql)?.execute(params![cause, failed_at, item]).map(drop);
-        };
-        let sql = "INSERT OR REPLACE INTO ends (cause, failed_at, item, ended_at) VALUES (?1, ?2, ?3, ?4)";
-        self.connection.prepare_cached(sql)?.execute(params![cause, failed_at, item, ended_at]).map(drop)
     }
 
     fn run(&mut self, place: Place, entry: &RunEntry) -> rusqlite::Result<()> {
@@ -278,9 +246,4 @@ pub(super) fn order_name(order: Order) -> &'static str {
         Order::Discard => "discard",
         Order::Reopen => "reopen",
     }
-}
-
-/// Whether nothing more is to be done.
-fn is_end(state: State) -> bool {
-    state.is_done() || state == State::Discarded
 }

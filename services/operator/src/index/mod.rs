@@ -8,6 +8,7 @@ mod connect;
 mod folded;
 mod follow;
 mod journal;
+mod lives;
 mod local;
 mod lookups;
 mod prune;

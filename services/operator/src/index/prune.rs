@@ -38,6 +38,7 @@ impl Writer {
         for item in items {
             self.look_again(item, (partition, first))?;
         }
+        self.causes.drop_empty(&self.connection)?;
         let sql = "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)";
         self.connection.execute(sql, params![name, first.to_string()])?;
         Ok(())
@@ -61,7 +62,7 @@ impl Writer {
             .query_row([item], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
             .optional()?;
         let Some((cause, dead_at, partition, offset)) = latest else {
-            self.note_end(item, row.cause, row.failed_at, None)?;
+            self.forget_lives(item)?;
             self.causes.leave(row.cause, row.state);
             self.connection.prepare_cached("DELETE FROM items WHERE id = ?1")?.execute([item])?;
             return self.lookups.forget(&self.connection, name);

@@ -43,8 +43,8 @@ CREATE TABLE items (
     source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
     key BLOB,
     letters INTEGER NOT NULL,
-    -- When it began to be of its cause.
-    failed_at INTEGER NOT NULL,
+    -- When it began to be of its cause, or was so again after it was done or discarded; none while it runs again although it is done.
+    failed_at INTEGER,
     -- Its latest letter, which is of its cause:
     round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
     attempt INTEGER, forced INTEGER NOT NULL, first_seen INTEGER, key_bytes INTEGER, value_bytes INTEGER,
@@ -55,11 +55,13 @@ CREATE INDEX items_by_failure ON items (heap, failed_at) WHERE heap & 1;
 -- Items by what they are called. Apart from them, so that a batch may be written in its own order.
 CREATE TABLE names (hash INTEGER PRIMARY KEY, item INTEGER NOT NULL);
 
--- Items that are done or discarded: whether a group was closed once is told from these.
-CREATE TABLE ends (
-    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER NOT NULL,
+-- Lives of items that ended: whether a group was closed once is told from these. Without an end: the item failed again since, and is
+-- done or discarded all the same, so that no list of those that wait has it.
+CREATE TABLE lives (
+    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER,
     PRIMARY KEY (cause, failed_at, item)
 ) WITHOUT ROWID;
+CREATE INDEX lives_by_item ON lives (item);
 
 -- The letters of an item but for its latest.
 CREATE TABLE letters (
@@ -96,6 +98,12 @@ CREATE TABLE folded (
     done INTEGER, waiting_until INTEGER, answer TEXT, answer_round INTEGER, answer_until INTEGER,
     ended_at INTEGER, replay_before INTEGER, released INTEGER NOT NULL
 );
+
+-- When items were done or discarded, but for the last time of those that still are: what is run again although it is done, and discards
+-- that were taken back.
+CREATE TABLE endings (
+    hash INTEGER NOT NULL, at INTEGER NOT NULL, taken_back_at INTEGER, PRIMARY KEY (hash, at)
+) WITHOUT ROWID;
 
 -- Entries of the journal about items. `place`: which item of its record.
 CREATE TABLE entries (

@@ -6,6 +6,7 @@ use tidegate_domain::inbox::State;
 
 use super::causes::Causes;
 use super::folded;
+use super::lives::Now;
 use super::lookups::Lookups;
 use super::run_counts::RunCounts;
 use crate::letter::Letter;
@@ -32,13 +33,19 @@ pub(crate) struct Writer {
 /// An item as its row says.
 #[derive(Clone, Debug)]
 pub(super) struct ItemRow {
+    pub(super) name: ItemRef,
     pub(super) id: i64,
     pub(super) cause: i64,
     pub(super) state: State,
     pub(super) letters: i64,
-    /// When it began to be of its cause.
-    pub(super) failed_at: i64,
     pub(super) latest: Latest,
+}
+
+impl ItemRow {
+    /// What it is, if nothing changes it.
+    pub(super) fn now(&self) -> Now {
+        Now { cause: self.cause, state: self.state, dead_at: self.latest.dead_at, letters: self.letters }
+    }
 }
 
 /// The order of an item's letters: the same in whichever order they are indexed.
@@ -152,16 +159,7 @@ impl Writer {
         let cause = self.causes.of(&self.connection, letter)?;
         let item = letter.item();
         let is_new = match self.item(item)? {
-            None => {
-                let (state, ended_at) = self.state_of_new(item)?;
-                let id = self.insert_item(letter, item, cause, state)?;
-                self.lookups.name(item, id);
-                if ended_at.is_some() {
-                    self.note_end(id, cause, letter.dead_at.0, ended_at)?;
-                }
-                self.causes.enter(cause, state, id);
-                true
-            }
+            None => self.add_item(letter, item, cause).map(|()| true)?,
             Some(row) => self.add_letter(&row, letter, cause)?,
         };
         if is_new {
@@ -173,15 +171,28 @@ impl Writer {
     /// The item's row.
     pub(super) fn item(&self, item: ItemRef) -> rusqlite::Result<Option<ItemRow>> {
         let Some(id) = self.lookups.item(&self.connection, item)? else { return Ok(None) };
-        let sql =
-            "SELECT heap, round, dead_at, partition, \"offset\", failed_at, letters FROM items WHERE id = ?1";
+        let sql = "SELECT heap, round, dead_at, partition, \"offset\", letters FROM items WHERE id = ?1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query([id])?;
         let Some(row) = rows.next()? else { return Ok(None) };
         let latest =
             Latest { round: row.get(1)?, dead_at: row.get(2)?, partition: row.get(3)?, offset: row.get(4)? };
         let (cause, state) = of_heap(row.get(0)?);
-        Ok(Some(ItemRow { id, cause, state, letters: row.get(6)?, failed_at: row.get(5)?, latest }))
+        Ok(Some(ItemRow { name: item, id, cause, state, letters: row.get(5)?, latest }))
+    }
+
+    fn add_item(&mut self, letter: &Letter<'_>, item: ItemRef, cause: i64) -> rusqlite::Result<()> {
+        // The journal may have been read further than the dead-letter topic.
+        let folded = if self.has_folded { folded::read(&self.connection, item)? } else { None };
+        let state = folded.map_or(State::Open, |(folded, _)| folded.state);
+        let id = self.insert_item(letter, item, cause, state)?;
+        self.lookups.name(item, id);
+        self.causes.enter(cause, state, id);
+        if folded.is_some() {
+            let row = ItemRow { name: item, id, cause, state, letters: 1, latest: Latest::of(letter) };
+            self.place(&row, row.now(), folded.as_ref())?;
+        }
+        Ok(())
     }
 
     fn insert_item(
@@ -205,7 +216,7 @@ impl Writer {
         let mut id = first_id(letter.dead_at.0, item);
         loop {
             statement.raw_bind_parameter(14, id)?;
-            statement.raw_bind_parameter(16, heap(cause, state, is_moved(id, letter.dead_at.0)))?;
+            statement.raw_bind_parameter(16, heap(cause, state, is_moved(id, Some(letter.dead_at.0))))?;
             match statement.raw_execute() {
                 // The id is taken: `item` itself was looked up before.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => id += 2,
@@ -249,44 +260,6 @@ impl Writer {
         drop(statement);
         self.now_of(row, cause, latest.dead_at, row.letters + 1).map(|()| true)
     }
-
-    /// The item whose row was this has so many letters now, of which the latest is of `cause`, and from `dead_at`.
-    pub(super) fn now_of(
-        &mut self,
-        row: &ItemRow,
-        cause: i64,
-        dead_at: i64,
-        letters: i64,
-    ) -> rusqlite::Result<()> {
-        let sql = "SELECT min(dead_at) FROM letters WHERE item = ?1 AND cause = ?2";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let earliest: Option<i64> = statement.query_row([row.id, cause], |row| row.get(0))?;
-        drop(statement);
-        let failed_at = earliest.map_or(dead_at, |earliest| earliest.min(dead_at));
-        let sql = "UPDATE items SET letters = ?2, heap = ?3, failed_at = ?4 WHERE id = ?1";
-        let heap = heap(cause, row.state, is_moved(row.id, failed_at));
-        self.connection.prepare_cached(sql)?.execute([row.id, letters, heap, failed_at])?;
-        if (cause, failed_at) == (row.cause, row.failed_at) {
-            return Ok(());
-        }
-        if cause != row.cause {
-            self.causes.leave(row.cause, row.state);
-            self.causes.enter(cause, row.state, row.id);
-        }
-        let sql =
-            "UPDATE ends SET cause = ?1, failed_at = ?2 WHERE cause = ?3 AND failed_at = ?4 AND item = ?5";
-        let values = params![cause, failed_at, row.cause, row.failed_at, row.id];
-        self.connection.prepare_cached(sql)?.execute(values).map(drop)
-    }
-
-    /// The journal may have been read further than the dead-letter topic.
-    fn state_of_new(&self, item: ItemRef) -> rusqlite::Result<(State, Option<i64>)> {
-        if !self.has_folded {
-            return Ok((State::Open, None));
-        }
-        let known = folded::read(&self.connection, item)?;
-        Ok(known.map_or((State::Open, None), |(folded, ended_at)| (folded.state, ended_at)))
-    }
 }
 
 /// Binds what a row has of its letter to the parameters from 1 to 13.
@@ -308,8 +281,8 @@ fn bind(statement: &mut CachedStatement<'_>, letter: &Letter<'_>) -> rusqlite::R
 }
 
 /// Whether an item began to be of its cause at another time than its id says.
-pub(super) fn is_moved(id: i64, failed_at: i64) -> bool {
-    id >> ID_BITS != failed_at
+pub(super) fn is_moved(id: i64, failed_at: Option<i64>) -> bool {
+    Some(id >> ID_BITS) != failed_at
 }
 
 fn size(bytes: Option<&[u8]>) -> Option<i64> {

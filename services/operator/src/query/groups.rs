@@ -116,7 +116,8 @@ pub struct Group {
     pub waiting_since: Option<i64>,
     /// When its last one came.
     pub last_dead_at: i64,
-    /// Whether it is `open`, `closed`, or `regressed`: it was closed once, and failed again. Told of groups by fingerprint only.
+    /// Whether it is `open`, `closed`, or `regressed`: it was closed once, and failed again, be it an item of it that is still done or
+    /// discarded. Told of groups by fingerprint only.
     pub state: Option<&'static str>,
     /// How many letters came in each of the last 24 hours, the latest last.
     pub sparkline: Vec<u64>,
@@ -215,11 +216,12 @@ impl View<'_> {
         let until = first_open.unwrap_or(i64::MAX);
         let mut lives = Vec::new();
         let mut statement = self.connection.prepare_cached(
-            "SELECT failed_at, ended_at FROM ends WHERE cause = ?1 AND failed_at <= ?2 ORDER BY failed_at LIMIT ?3",
+            "SELECT failed_at, ended_at FROM lives WHERE cause = ?1 AND failed_at <= ?2 ORDER BY failed_at LIMIT ?3",
         )?;
         for cause in &group.members {
             let found = statement.query_map(params![cause, until, MOST_LIVES], |row| {
-                Ok(Life { failed_at: UnixMillis(row.get(0)?), ended_at: Some(UnixMillis(row.get(1)?)) })
+                let ended_at = row.get::<_, Option<i64>>(1)?.map(UnixMillis);
+                Ok(Life { failed_at: UnixMillis(row.get(0)?), ended_at })
             })?;
             lives.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
         }
@@ -233,7 +235,7 @@ impl View<'_> {
             self.connection.prepare_cached("SELECT id FROM items WHERE heap = ?1 ORDER BY id LIMIT 1")?;
         let mut moved = self.connection.prepare_cached(
             "SELECT failed_at FROM items INDEXED BY items_by_failure WHERE heap = ?1 AND heap & 1
-             ORDER BY failed_at LIMIT 1",
+             AND failed_at IS NOT NULL ORDER BY failed_at LIMIT 1",
         )?;
         let mut first: Option<i64> = None;
         for cause in &group.members {

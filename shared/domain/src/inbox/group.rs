@@ -1,15 +1,63 @@
 //! What a group of items is: open, closed, or open again.
 
+use super::item::State;
 use crate::position::UnixMillis;
 
-/// When an item began to need attention, and when it ended to. Both by the brokers' clocks: the append times of its dead
-/// letter and of the journal's entry.
+/// When an item began to need attention, and when it ended to: by its dead letter, and by the journal's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Life {
-    /// Its first dead letter; of an item that was done and died again, the one after that.
+    /// Its first dead letter; of an item that was done or discarded and died again, the one after that.
     pub failed_at: UnixMillis,
     /// When it was done or discarded; none while it is not.
     pub ended_at: Option<UnixMillis>,
+}
+
+/// A dead letter of an item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Death {
+    /// When it was dead-lettered.
+    pub at: UnixMillis,
+    /// It belongs to the group that is asked about: an item fails of one thing now and of another thing later.
+    pub is_of_group: bool,
+}
+
+/// That an item was done or discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ending {
+    /// When.
+    pub at: UnixMillis,
+    /// When it was taken back, as a discard is by a reopening. What is run again although it is done is done all the same.
+    pub taken_back_at: Option<UnixMillis>,
+}
+
+/// The lives of an item in a group, in order: those that ended, and the one that it has now. `state` is what the item is now. An
+/// item that is done or discarded lives again when it is dead-lettered again, whatever its state.
+pub fn lives(mut deaths: Vec<Death>, mut endings: Vec<Ending>, state: State) -> Vec<Life> {
+    deaths.sort_unstable();
+    endings.sort_unstable();
+    let began = |deaths: &[Death]| deaths.iter().find(|death| death.is_of_group).map(|death| death.at);
+    let mut lives = Vec::new();
+    let mut rest = deaths.as_slice();
+    for ending in &endings {
+        let (before, after) = rest.split_at(rest.partition_point(|death| death.at <= ending.at));
+        let in_time = |back: UnixMillis| after.first().is_none_or(|death| death.at > back);
+        if before.is_empty() || ending.taken_back_at.is_some_and(in_time) {
+            continue;
+        }
+        lives.extend(began(before).map(|failed_at| Life { failed_at, ended_at: Some(ending.at) }));
+        rest = after;
+    }
+    lives.extend(began(rest).map(|failed_at| Life { failed_at, ended_at: None }));
+    if let (Some(last), Some(ending)) = (lives.last_mut(), endings.last()) {
+        if state.needs_attention() || (!state.is_end() && !rest.is_empty()) {
+            // Somebody gave up a run of what was done, or clocks differ.
+            last.ended_at = None;
+        } else if state.is_end() && rest.len() == deaths.len() {
+            // It can't have ended before it failed: clocks differ, or its first letters are gone.
+            last.ended_at = Some(last.failed_at.max(ending.at));
+        }
+    }
+    lives
 }
 
 /// Where a group stands.

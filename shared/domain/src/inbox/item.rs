@@ -145,6 +145,11 @@ impl State {
         matches!(self, Self::Open | Self::FailedAgain)
     }
 
+    /// Whether nothing more is to be done: it is done or discarded.
+    pub fn is_end(self) -> bool {
+        self.is_done() || self == Self::Discarded
+    }
+
     /// Whether its effect is there.
     pub fn is_done(self) -> bool {
         matches!(self, Self::Resolved | Self::AlreadyDone)

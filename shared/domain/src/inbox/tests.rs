@@ -1,3 +1,4 @@
+mod lives;
 mod ramp;
 mod run;
 
@@ -354,22 +355,4 @@ fn runs_and_states_are_found_by_their_names() {
         assert_eq!(State::from_name(state.as_str()), Some(state));
     }
     assert_eq!(State::from_name("Open"), None);
-}
-
-fn life(failed: i64, ended: Option<i64>) -> Life {
-    Life { failed_at: UnixMillis(failed), ended_at: ended.map(UnixMillis) }
-}
-
-#[test]
-fn a_group_that_was_closed_altogether_and_failed_again_is_regressed() {
-    let state = |lives: &[Life]| group_state(lives.iter().copied());
-    assert_eq!(state(&[]), GroupState::Closed);
-    assert_eq!(state(&[life(1, None)]), GroupState::Open);
-    assert_eq!(state(&[life(1, Some(5)), life(2, Some(4))]), GroupState::Closed);
-    assert_eq!(state(&[life(7, None), life(1, Some(5))]), GroupState::Regressed);
-    assert_eq!(state(&[life(3, None), life(1, Some(5))]), GroupState::Open, "one was open all the time");
-    assert_eq!(state(&[life(1, Some(5)), life(7, Some(8)), life(7, None)]), GroupState::Regressed);
-    assert_eq!(state(&[life(1, Some(5)), life(7, Some(8))]), GroupState::Closed);
-    assert_eq!(state(&[life(1, None), life(7, None)]), GroupState::Open);
-    assert_eq!(state(&[life(1, Some(9)), life(2, Some(3)), life(5, None)]), GroupState::Open);
 }
