@@ -88,6 +88,20 @@ fn a_group_that_was_resolved_and_fails_again_is_regressed() {
 }
 
 #[test]
+fn a_group_whose_item_is_run_again_although_it_is_done_and_fails_is_regressed() {
+    let broken = Broken::with_dead("relapse", &[Task::new("only")]);
+    let state = || broken.json("ann", 0, &["dlq", "groups"])["groups"][0]["state"].clone();
+    broken.repair();
+    assert_eq!(broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]).0, Exit(0));
+    assert_eq!(state(), "closed");
+    broken.break_again();
+    let again = ["dlq", "replay", "--class", "task", "--force-done", "--reason", "lost it", "--yes"];
+    assert_eq!(broken.run("ann", &again).0, Exit(3), "it fails");
+    assert_eq!(broken.states(), json!({ "failed-again": 1 }));
+    assert_eq!(state(), "regressed");
+}
+
+#[test]
 fn where_a_job_is_is_told_by_its_key_or_by_its_fields() {
     let broken = Broken::with_dead("where", &tasks("t", 3));
     broken.repair();
