@@ -94,11 +94,11 @@ fn show(group: &Group) {
     let state = group.state.map_or(String::new(), |state| format!("  {state}"));
     let waiting =
         if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
+    let items = if group.items == 1 { "1 item" } else { &format!("{} items", group.items) };
     let causes = if group.causes == 1 { "1 cause" } else { &format!("{} causes", group.causes) };
     print(&text::plain(&format!(
-        "{}{state}  {} items{waiting}, {causes}, since {}, last {}",
+        "{}{state}  {items}{waiting}, {causes}, since {}, last {}",
         group.key,
-        group.items,
         text::time(group.since()),
         text::time(group.last_dead_at)
     )));
