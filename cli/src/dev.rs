@@ -12,11 +12,12 @@ use crate::{Answer, INTERRUPTED, number};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  tidegate dev                            a shop for a minute: publishing, failures, retries, and a sum that adds up
-  tidegate dev --kill-worker              the worker is killed in the middle of its jobs, and another one takes over
-  tidegate dev --config tidegate.toml     your classes and endpoints; publish to the addresses that it prints
+  tidegate dev                           a shop for a minute, and a sum in the end
+  tidegate dev --kill-worker             the worker is killed amid its jobs
+  tidegate dev --config tidegate.toml    your classes; it says where to publish
 
-Nothing needs to be installed: broker and schema registry are embedded. All is in memory and gone at the end.")]
+Nothing needs to be installed: broker and schema registry are embedded.
+All is in memory and gone at the end.")]
 pub(crate) struct Dev {
     /// Run the classes of this file instead of the shop, until Ctrl-C
     // In place of the global one, which has a default.

@@ -47,9 +47,9 @@ Examples:
   tidegate ingest                                turn events into jobs
   tidegate worker --tier critical                run the jobs of a tier
   tidegate retry                                 hand waiting jobs on when they are due
-  tidegate console                               the same as a web page, at http://127.0.0.1:9680
   tidegate dlq groups                            what could not be done, and why
   tidegate dlq replay --group FINGERPRINT        what running it again would do
+  tidegate console                               the same as a web page, at http://127.0.0.1:9680
 
 Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the configuration is wrong;
 3 the answer is no (a topic is missing, nothing was found); 130 it was interrupted, and did not end what it had begun.

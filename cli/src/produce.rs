@@ -17,6 +17,7 @@ use tidegate_pipeline::record::OutboundRecord;
 use tidegate_service::deliveries::{Deliveries, Undelivered};
 use tidegate_service::{ServiceError, wiring};
 
+use crate::number::counted;
 use crate::{Answer, block_on, number, print};
 
 #[derive(Debug, Args)]
@@ -131,7 +132,7 @@ fn create(config: &Config, cluster: &Cluster, topic: &str, partitions: u32) -> a
         cluster.create(&specs).await?;
         cluster.wait_until_known(&specs, Duration::from_secs(30)).await
     })??;
-    print(&format!("created {topic} ({partitions} partitions)"));
+    print(&format!("created {topic} ({})", counted(partitions.into(), "partition", "partitions")));
     Ok(())
 }
 

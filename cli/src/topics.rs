@@ -10,6 +10,7 @@ use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_service::check::{self, Comparison, Finding, Told};
 use tidegate_service::{ServiceError, drift, plan, wiring};
 
+use crate::number::counted;
 use crate::{Answer, block_on, print, print_note};
 
 #[derive(Debug, Subcommand)]
@@ -53,7 +54,8 @@ fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
         })??;
     }
     for spec in &missing {
-        print(&format!("created {} ({} partitions)", spec.name, spec.partitions.unwrap_or(1)));
+        let partitions = counted(spec.partitions.unwrap_or(1).into(), "partition", "partitions");
+        print(&format!("created {} ({partitions})", spec.name));
     }
     print(&format!("{} topics, {} created", specs.len(), missing.len()));
     make_known(config, kafka, accept_drift)?;

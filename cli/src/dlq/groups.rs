@@ -9,6 +9,7 @@ use tidegate_operator::{By, Group, GroupQuery, Sort};
 use super::filter::FilterArgs;
 use super::opened::Opened;
 use super::{Common, text};
+use crate::number::counted;
 use crate::{Answer, print, print_note};
 
 #[derive(Debug, Args)]
@@ -94,11 +95,11 @@ fn show(group: &Group) {
     let state = group.state.map_or(String::new(), |state| format!("  {state}"));
     let waiting =
         if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
+    let items = counted(group.items, "item", "items");
     let causes = if group.causes == 1 { "1 cause" } else { &format!("{} causes", group.causes) };
     print(&text::plain(&format!(
-        "{}{state}  {} items{waiting}, {causes}, since {}, last {}",
+        "{}{state}  {items}{waiting}, {causes}, since {}, last {}",
         group.key,
-        group.items,
         text::time(group.since()),
         text::time(group.last_dead_at)
     )));

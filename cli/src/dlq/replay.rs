@@ -16,6 +16,7 @@ use super::act::{Which, tell_outcome};
 use super::history::run_id;
 use super::opened::{Opened, Teller};
 use super::text;
+use crate::number::counted;
 use crate::{Answer, print};
 
 #[derive(Debug, Args)]
@@ -177,7 +178,8 @@ fn selected(opened: &Opened, replay: &Replay) -> Answer {
             print(&serde_json::to_string_pretty(&json!({ "fit": 0, "left_out": left_out }))?);
         } else {
             print(&format!(
-                "nothing to replay: {others} items are in other states, `tidegate dlq list` shows them"
+                "nothing to replay: {} in another state, `tidegate dlq list` tells which",
+                counted(others, "item is", "items are")
             ));
         }
         return Ok(ExitCode::NotOk);
@@ -258,13 +260,15 @@ fn progress_line(progress: &RunProgress) -> String {
 }
 
 fn tell_dry_run(dry: &DryRun, is_forced: bool) {
-    print(&format!("{} items are selected, {} of them would be replayed", dry.selected, dry.fit));
+    let selected = counted(dry.selected, "item is selected", "items are selected");
+    print(&format!("{selected}, {} would be replayed", dry.fit));
     for (state, items) in &dry.left_out {
-        print(&format!("{items} are left out: they are {state}"));
+        print(&format!("left out, since {state}: {items}"));
     }
     for class in &dry.classes {
         let unknown = if class.unknown { "  (the configuration has no such class)" } else { "" };
-        print(&text::plain(&format!("  {} -> {}: {} items{unknown}", class.class, class.topic, class.items)));
+        let items = counted(class.items, "item", "items");
+        print(&text::plain(&format!("  {} -> {}: {items}{unknown}", class.class, class.topic)));
         let counts = [
             ("decode", class.decodable),
             ("fit today's schema", class.fit_today),

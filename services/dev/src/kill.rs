@@ -70,7 +70,9 @@ pub(crate) async fn run(load: Load) -> Result<End, DevError> {
 fn tail(log: &std::path::Path) {
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(20)..].iter().for_each(|line| write_error(line));
+    for line in &lines[lines.len().saturating_sub(20)..] {
+        write_error(line);
+    }
 }
 
 struct Stage {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::End;
+
 /// How urgent the wish is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Wish {
@@ -51,6 +53,15 @@ impl Leave {
 
     pub(crate) fn now(&self) -> Wish {
         *self.0.borrow()
+    }
+
+    /// The end of a run of which nothing has begun yet, if somebody wants to leave.
+    pub(crate) fn before_it_begins(&self) -> Option<End> {
+        match self.now() {
+            Wish::Stay => None,
+            Wish::Leave => Some(End::InOrder),
+            Wish::Now => Some(End::AtOnce),
+        }
     }
 
     /// Returns once the wish is at least this urgent.

@@ -18,7 +18,7 @@ use crate::figures::Page;
 use crate::leave::{Leave, Wish};
 use crate::services::{Services, Which};
 use crate::snapshot::{Observer, Snapshot};
-use crate::view::{Show, View, is_live, write_error};
+use crate::view::{Show, Told, View, is_live, write_error};
 
 /// How often there is something new to see.
 const TICK: Duration = Duration::from_millis(250);
@@ -28,7 +28,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the end of a run that failed may take: nothing that it still does is of use.
 const FAILED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A folder of the run, gone at its end, unless something failed while its log is in there.
+/// A folder of the run, gone at its end for good, unless something failed while its log is in there.
 #[derive(Debug)]
 pub(crate) struct Folder {
     dir: TempDir,
@@ -43,7 +43,10 @@ impl Folder {
             within: std::env::temp_dir(),
             reason: error.kind().to_string(),
         };
-        Ok(Self { dir: made.map_err(refused)?, has_log: false })
+        let folder = Self { dir: made.map_err(refused)?, has_log: false };
+        // Stores make their own folders in it, and never this one: once it is removed, none of them comes back.
+        std::fs::create_dir(folder.state()).map_err(refused)?;
+        Ok(folder)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -65,12 +68,15 @@ impl Folder {
         Ok(init_logs_to(file, &config.observe)?)
     }
 
-    /// Keeps the folder if the run failed and its log is there. Else it is gone.
+    /// Keeps the folder if the run failed, its log is there, and somebody can be told of it. Else it is gone.
     pub(crate) fn end(self, failed: bool) {
         let path = self.dir.keep();
-        if failed && self.has_log {
-            write_error(&format!("note: the log is {}", path.join(LOG).display()));
-        } else if let Err(error) = remove(&path) {
+        let log = path.join(LOG);
+        if failed && self.has_log && write_error(&format!("note: the log is {}", log.display())) == Told::Yes
+        {
+            return;
+        }
+        if let Err(error) = remove(&path) {
             write_error(&format!("note: {} can't be removed: {error}; remove it yourself", path.display()));
         }
     }
@@ -80,18 +86,18 @@ impl Folder {
 const IN_USE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Where the end was at once, services still write there: between the last file's removal and the folder's there may be a new file, and
-/// one that opens its store makes the folder anew. It is gone when it is still gone a moment later.
+/// Where the end was at once, services still write there: between the last file's removal and its folder's there may be a new file. Once
+/// the whole is gone, nothing makes it anew.
 fn remove(path: &Path) -> std::io::Result<()> {
     let until = Instant::now() + IN_USE;
-    let mut was_gone = false;
     loop {
         match std::fs::remove_dir_all(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && was_gone => return Ok(()),
+            Ok(()) => return Ok(()),
+            // It may as well be a file in it that somebody else has removed first.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.exists() => return Ok(()),
             Err(error) if Instant::now() > until => return Err(error),
-            removed => was_gone = removed.is_ok() || !path.exists(),
+            Err(_) => std::thread::sleep(LOOK_AGAIN),
         }
-        std::thread::sleep(LOOK_AGAIN);
     }
 }
 
@@ -101,6 +107,8 @@ const LOG: &str = "tidegate.log";
 pub(crate) struct Session {
     pub(crate) leave: Leave,
     pub(crate) addresses: Vec<(&'static str, String)>,
+    /// What to type to have something happen; shown until it does.
+    pub(crate) how_to_begin: Vec<String>,
     services: Services,
     metrics: Metrics,
     observer: Observer,
@@ -118,7 +126,16 @@ impl Session {
         let observer = Observer::new(config, Instant::now());
         let dead_letters = is_live(show).then(|| DeadLetters::follow(config)).transpose()?;
         let view = View::begin(is_live(show), &leave)?;
-        Ok(Self { leave, addresses: Vec::new(), services, metrics, observer, view, dead_letters })
+        Ok(Self {
+            leave,
+            addresses: Vec::new(),
+            how_to_begin: Vec::new(),
+            services,
+            metrics,
+            observer,
+            view,
+            dead_letters,
+        })
     }
 
     /// Looks at everything once, and shows it.
@@ -135,11 +152,19 @@ impl Session {
         }
         state.clone_into(&mut snapshot.state);
         snapshot.addresses.clone_from(&self.addresses);
+        if snapshot.nothing_has_come() {
+            snapshot.how_to_begin.clone_from(&self.how_to_begin);
+        }
         snapshot.published = published;
-        match self.view.show(&snapshot) {
-            // A terminal that is closed expresses the wish to leave, and is no error.
-            Err(_) if self.leave.now() > Wish::Stay => self.view = View::nothing(),
-            shown => shown?,
+        if let Err(error) = self.view.show(&snapshot) {
+            // A terminal that is closed is a wish to leave and no error, whether its signal comes before this or after it.
+            self.view = View::nothing();
+            if self.leave.now() == Wish::Stay {
+                self.leave.wish();
+                write_error(&format!(
+                    "note: the terminal can't be drawn on ({error}), so this ends; --plain prints lines"
+                ));
+            }
         }
         Ok(snapshot)
     }
@@ -230,29 +255,41 @@ pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevErr
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
     use super::*;
 
     #[test]
-    fn a_folder_that_is_still_written_to_is_gone_in_the_end() {
+    fn a_folder_that_is_still_written_to_is_gone_in_the_end_and_does_not_come_back() {
         let folder = Folder::new().unwrap();
         let path = folder.path().to_owned();
-        let (state, until) = (folder.state(), Instant::now() + Duration::from_millis(300));
-        let writer = std::thread::spawn(move || {
-            let mut files = 0;
-            while Instant::now() < until {
-                files += 1;
-                // It may be gone already: then it is made anew, as a store that is opened does.
-                drop(std::fs::create_dir_all(&state));
-                drop(std::fs::write(state.join(files.to_string()), "a mark"));
+        let (store, rounds, written) =
+            (folder.state().join("critical"), AtomicU64::new(0), AtomicU64::new(0));
+        let until = |counter: &AtomicU64, more: u64| {
+            let goal = counter.load(Ordering::Acquire) + more;
+            while counter.load(Ordering::Acquire) < goal {
+                std::thread::yield_now();
             }
-            files
+        };
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Acquire) {
+                    let round = rounds.fetch_add(1, Ordering::AcqRel);
+                    // As a store does that is opened: it makes its own folder where it is missing.
+                    drop(std::fs::create_dir(&store));
+                    if std::fs::write(store.join(round.to_string()), "a mark").is_ok() {
+                        written.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+            });
+            until(&written, 10);
+            folder.end(true);
+            let is_gone = !path.exists();
+            until(&rounds, 100);
+            stop.store(true, Ordering::Release);
+            assert!(is_gone && !path.exists());
         });
-        while !path.join("state").exists() {
-            std::thread::yield_now();
-        }
-        folder.end(false);
-        assert!(writer.join().unwrap() > 100);
-        assert!(!path.exists());
     }
 
     #[test]

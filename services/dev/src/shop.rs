@@ -12,11 +12,12 @@ use crate::leave::{Leave, Wish};
 use crate::servers::{Servers, Source, config};
 use crate::session::{Folder, Session, register_schemas};
 use crate::sum::Sum;
-use crate::view::{Show, is_live, say};
+use crate::view::{Show, columns, is_live, say};
 use crate::{End, Load};
 
 /// For how long nothing may come to an end while there is something left. The longest wait of the ladder is 16 s.
 const PATIENCE: Duration = Duration::from_secs(60);
+const NOTHING_PUBLISHED: &str = "Ended before anything was published.";
 
 pub(crate) async fn run(load: Load, show: Show) -> Result<End, DevError> {
     // First: whoever ends it in its first moment leaves no folder behind.
@@ -35,11 +36,15 @@ async fn play(load: Load, show: Show, folder: &mut Folder, leave: Leave) -> Resu
     folder.init_logs(&config, is_live(show))?;
     servers.create_topics(&config)?;
     let ids = register_schemas(&config).await?;
+    if let Some(end) = leave.before_it_begins() {
+        say(NOTHING_PUBLISHED);
+        return Ok(end);
+    }
     let mut session = Session::begin(&config, leave, show)?;
     let ready = session.until_ready().await;
     if !matches!(ready, Ok(true)) {
         let (_, end, _) = session.end_after(ready).await?;
-        say("Ended before anything was published.");
+        say(NOTHING_PUBLISHED);
         return Ok(end);
     }
     let load = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::Some };
@@ -50,7 +55,7 @@ async fn play(load: Load, show: Show, folder: &mut Folder, leave: Leave) -> Resu
     let (watched, end, page) = session.end_after(watched).await?;
     let mut sum = Sum::of(&page, &producer.published(), |class| endpoint.totals(class));
     sum.is_final = watched == End::InOrder;
-    say(&format!("\n{sum}"));
+    say(&format!("\n{}", sum.told(columns())));
     match (watched, sum.problem()) {
         (End::AtOnce, _) => {
             say("Ended at once: not everything that was published has come to its end.");

@@ -69,6 +69,8 @@ pub(crate) struct Snapshot {
     pub(crate) state: String,
     /// Where other clients find the broker and the registry.
     pub(crate) addresses: Vec<(&'static str, String)>,
+    /// What to type to have something happen; empty once it does.
+    pub(crate) how_to_begin: Vec<String>,
     /// By the demo's producer; none: there is none.
     pub(crate) published: Option<u64>,
     pub(crate) classes: Vec<ClassFigures>,
@@ -80,6 +82,14 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether no event has come to anything yet.
+    pub(crate) fn nothing_has_come(&self) -> bool {
+        let idle = |class: &ClassFigures| {
+            class.done + class.waiting + class.dead + class.duplicates + class.retries == 0
+        };
+        self.unreadable == 0 && self.classes.iter().all(idle)
+    }
+
     /// Adds causes, and puts the one that happened last first. Those of the same second keep their places by name.
     pub(crate) fn add_causes(&mut self, causes: Vec<Cause>) {
         self.causes.extend(causes);

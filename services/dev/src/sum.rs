@@ -35,7 +35,11 @@ pub(crate) struct Sum {
 
 impl Row {
     pub(crate) fn settled(&self) -> u64 {
-        self.done + self.refused + self.unreadable + self.duplicates
+        self.done + self.dead() + self.duplicates
+    }
+
+    fn dead(&self) -> u64 {
+        self.refused + self.unreadable
     }
 
     fn problem(&self, name: &str) -> Option<String> {
@@ -84,24 +88,45 @@ impl Sum {
     }
 }
 
+/// The columns of a terminal that has room for the table.
+const WIDE: usize = 80;
+
+impl Sum {
+    /// As a table; on a terminal that has no room for it, line by line.
+    pub(crate) fn told(&self, columns: Option<usize>) -> String {
+        if columns.is_none_or(|columns| columns >= WIDE) { self.to_string() } else { self.lines() }
+    }
+
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for (row, class) in self.rows.iter().zip(&CLASSES) {
+            text.push_str(&format!("  {}: {} published\n", class.name, row.published));
+            text.push_str(&format!("    = {:>5} done\n    + {:>5} dead\n", row.done, row.dead()));
+            text.push_str(&format!("    + {:>5} duplicates\n", row.duplicates));
+            if !self.is_final {
+                let open = row.published.saturating_sub(row.settled());
+                text.push_str(&format!("    + {open:>5} not finished\n"));
+            }
+        }
+        text
+    }
+}
+
 impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let open = if self.is_final { "" } else { "  +  not finished" };
-        writeln!(
-            f,
-            "  class     published  =   done  +  dead (refused + unreadable)  +  duplicates{open}     retries"
-        )?;
+        let (dead, open) =
+            if self.is_final { ("dead (refused + unreadable)", "") } else { ("dead", " + not finished") };
+        writeln!(f, "  class   published =   done + {dead} + duplicates{open}  retries")?;
         for (row, class) in self.rows.iter().zip(&CLASSES) {
-            let dead = row.refused + row.unreadable;
-            write!(
-                f,
-                "  {:<8}  {:>9}  =  {:>5}  +  {dead:>4} ({:>7} + {:>10})  +  {:>10}",
-                class.name, row.published, row.done, row.refused, row.unreadable, row.duplicates
-            )?;
-            if !self.is_final {
-                write!(f, "  +  {:>12}", row.published.saturating_sub(row.settled()))?;
+            write!(f, "  {:<7} {:>9} = {:>6} + {:>4}", class.name, row.published, row.done, row.dead())?;
+            if self.is_final {
+                write!(f, " ({:>7} + {:>10})", row.refused, row.unreadable)?;
             }
-            writeln!(f, "  {:>10}", row.retries)?;
+            write!(f, " + {:>10}", row.duplicates)?;
+            if !self.is_final {
+                write!(f, " + {:>12}", row.published.saturating_sub(row.settled()))?;
+            }
+            writeln!(f, "  {:>7}", row.retries)?;
         }
         Ok(())
     }
@@ -140,6 +165,39 @@ mod tests {
         sum.rows[0].published = 15;
         let text = sum.to_string();
         assert!(text.contains("not finished"), "{text}");
-        assert!(text.lines().nth(1).is_some_and(|line| line.contains("+             4 ")), "{text}");
+        assert!(text.lines().nth(1).is_some_and(|line| line.contains("+            4 ")), "{text}");
+    }
+
+    #[test]
+    fn a_terminal_without_room_for_the_table_gets_it_line_by_line() {
+        let sum = sum();
+        assert_eq!((sum.told(Some(80)), sum.told(None)), (sum.to_string(), sum.to_string()));
+        let narrow = sum.told(Some(79));
+        let first: Vec<&str> = narrow.lines().take(4).collect();
+        assert_eq!(
+            first,
+            ["  charge: 11 published", "    =     7 done", "    +     2 dead", "    +     2 duplicates"]
+        );
+        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
+        assert!(
+            !narrow.contains("not finished")
+                && Sum { is_final: false, ..sum }.told(Some(40)).contains("not finished")
+        );
+    }
+
+    #[test]
+    fn eighty_columns_hold_a_sum_whose_columns_stand_below_their_heads() {
+        for is_final in [true, false] {
+            let text = Sum { is_final, ..sum() }.to_string();
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines.len(), 4, "{text}");
+            let ends: Vec<usize> = lines.iter().map(|line| line.chars().count()).collect();
+            assert!(ends.iter().all(|end| *end == ends[0] && *end <= WIDE), "{ends:?}\n{text}");
+            let places =
+                |line: &str, sign| line.match_indices(sign).map(|(place, _)| place).collect::<Vec<_>>();
+            for sign in ["=", "+", ")"] {
+                assert!(lines.iter().all(|line| places(line, sign) == places(lines[0], sign)), "{text}");
+            }
+        }
     }
 }

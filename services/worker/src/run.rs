@@ -24,7 +24,7 @@ use tidegate_pipeline::jobs::{
 use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member, WarmUp};
 use tidegate_service::{Process, ServiceError, wiring};
-use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -334,6 +334,7 @@ async fn open_marks(
     };
     let settings = Settings {
         dir: config.state.dir.join(name.as_str()),
+        parents: if process.is_part_of_another() { Parents::Required } else { Parents::Made },
         retention: config.state.retention,
         provenance,
         memory: MemoryBudgets::default(),

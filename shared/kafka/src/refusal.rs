@@ -45,6 +45,14 @@ pub enum Refusal {
         /// What this client speaks.
         used: String,
     },
+    /// What listens there is no broker.
+    #[error("a web server answers there, and no broker; write the addresses of brokers in `kafka.bootstrap`")]
+    WebServer,
+    /// It answers in TLS, to a client that does not speak it.
+    #[error(
+        "it speaks TLS; set `security.protocol` in `[kafka.properties]` to SSL, or with a log-in to SASL_SSL"
+    )]
+    Tls,
     /// It asks for a certificate of the client, and got none, or one that it does not trust.
     #[error(
         "it takes no client without a certificate that it trusts; set `ssl.certificate.location` and `ssl.key.location` in \
@@ -76,7 +84,7 @@ impl Refusal {
             }
             Code::SSL => Some(Self::Other(essence(reason))),
             Code::BrokerTransportFailure if says("PLAINTEXT broker listener") => Some(Self::ProbablyNoTls),
-            _ => None,
+            _ => of_foreign_answer(reason),
         }
     }
 
@@ -92,6 +100,18 @@ impl Refusal {
     /// Whether the broker has said so. Otherwise it is concluded from connections that it closes, which have other causes too.
     pub fn is_certain(&self) -> bool {
         !matches!(self, Self::ProbablyNoTls | Self::ProbablyOtherProtocol { .. })
+    }
+}
+
+/// An answer in another protocol: librdkafka takes its first four bytes for a size, and is told by no code.
+fn of_foreign_answer(reason: &str) -> Option<Refusal> {
+    let (_, size) = reason.split_once("Invalid response size ")?;
+    let digits = size.split(|c: char| !c.is_ascii_digit()).next()?;
+    match digits.parse::<u32>().ok()?.to_be_bytes() {
+        [b'H', b'T', b'T', b'P'] => Some(Refusal::WebServer),
+        // An alert or a handshake message.
+        [0x15 | 0x16, 3, _, _] => Some(Refusal::Tls),
+        _ => None,
     }
 }
 
@@ -161,6 +181,23 @@ mod tests {
                 "Receive failed: error:0A000412:SSL routines::sslv3 alert bad certificate: SSL alert number 42 (after 3ms in state \
                  APIVERSION_QUERY)",
                 Some(Refusal::ClientCertificate),
+            ),
+            (
+                Code::BadMessage,
+                "Receive failed: Invalid response size 1213486160 (0..100000000): increase receive.message.max.bytes (after 1ms in \
+                 state APIVERSION_QUERY)",
+                Some(Refusal::WebServer),
+            ),
+            (
+                Code::BadMessage,
+                "Receive failed: Invalid response size 352518912 (0..100000000): increase receive.message.max.bytes",
+                Some(Refusal::Tls),
+            ),
+            // That is a broker's, and the advice is right.
+            (
+                Code::BadMessage,
+                "Receive failed: Invalid response size 100000001 (0..100000000): increase receive.message.max.bytes",
+                None,
             ),
             (Code::BrokerTransportFailure, "Connect to ipv4#127.0.0.1:9094 failed: Connection refused", None),
             (Code::AllBrokersDown, "1/1 brokers are down", None),

@@ -99,11 +99,17 @@ impl Process {
     }
 
     /// A service that is a part of another program, which has its own logs, metrics and signals, and tells when to stop. The cluster is
-    /// not compared with the plan: whoever calls this has made the topics from it just now.
+    /// not compared with the plan: whoever calls this has made the topics from it just now. The folder `state.dir` must be there, and
+    /// is never made anew: it is its maker's to remove, while services that were not waited for still run.
     pub fn within(config: Arc<Config>, shutdown: Shutdown) -> Self {
         let (kafka, health) = (wiring::kafka(&config), Health::default());
         health.not_ready(STARTING, "it is starting");
         Self { config, kafka, health, shutdown, fatal: Fatal::default(), observe: None }
+    }
+
+    /// Whether it is a part of another program, made by [`Process::within`].
+    pub fn is_part_of_another(&self) -> bool {
+        self.observe.is_none()
     }
 
     /// The checks wait for brokers, on a thread that blocks. A process that is asked to stop does not wait with them: they change

@@ -14,7 +14,7 @@ use tidegate_domain::{
 use tidegate_pipeline::changelog::{LocalReady, MarkTable, Stretch};
 use tidegate_pipeline::ports::{MarkEntry, Ticket};
 use tidegate_pipeline::{Inbox, TopicPartition, Wake};
-use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 
 const NOW: i64 = 1_764_400_000_000;
 
@@ -22,7 +22,8 @@ fn settings(dir: &Path, topic: &Topic, memory: MemoryBudgets) -> Settings {
     let identity = TopicIdentity { id: "id".to_owned(), partitions: 1, changelog: None };
     let topics = BTreeMap::from([(topic.clone(), identity)]);
     let provenance = Provenance { cluster_id: "cluster".to_owned(), topics };
-    Settings { dir: dir.to_owned(), retention: Duration::from_secs(86_400), provenance, memory }
+    let (parents, retention) = (Parents::Made, Duration::from_secs(86_400));
+    Settings { dir: dir.to_owned(), parents, retention, provenance, memory }
 }
 
 fn keys(from: u64, count: u64) -> Vec<IdempotencyKey> {

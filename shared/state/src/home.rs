@@ -11,10 +11,12 @@ use tracing::warn;
 use crate::error::OpenError;
 use crate::events;
 use crate::provenance::{self, Distrust, Found, Provenance};
+use crate::settings::Parents;
 
 /// A directory that this process has for itself.
 pub(crate) struct Home {
     dir: PathBuf,
+    parents: Parents,
     provenance: Provenance,
     /// Held as long as the directory is used. It moves with a directory that is set aside.
     lock: File,
@@ -22,9 +24,9 @@ pub(crate) struct Home {
 
 impl Home {
     /// Takes `dir` for this process, and sets aside what does not belong to `provenance`.
-    pub(crate) fn take(dir: &Path, provenance: &Provenance) -> Result<Self, OpenError> {
-        let lock = lock(dir)?;
-        let mut home = Self { dir: dir.to_owned(), provenance: provenance.clone(), lock };
+    pub(crate) fn take(dir: &Path, parents: Parents, provenance: &Provenance) -> Result<Self, OpenError> {
+        let lock = lock(dir, parents)?;
+        let mut home = Self { dir: dir.to_owned(), parents, provenance: provenance.clone(), lock };
         home.check()?;
         Ok(home)
     }
@@ -101,7 +103,7 @@ impl Home {
             Err(error) => return Err(OpenError::of_io(&self.dir, &error)),
         }
         events::set_aside(distrust.slug());
-        self.lock = lock(&self.dir)?;
+        self.lock = lock(&self.dir, self.parents)?;
         provenance::write(&self.dir, None, &self.provenance)
             .map_err(|error| OpenError::of_io(&self.dir, &error))
     }
@@ -123,9 +125,9 @@ pub(crate) fn restores(dir: &Path) -> PathBuf {
     dir.join("restores")
 }
 
-fn lock(dir: &Path) -> Result<File, OpenError> {
+fn lock(dir: &Path, parents: Parents) -> Result<File, OpenError> {
     let failed = |error: io::Error| OpenError::of_io(dir, &error);
-    fs::create_dir_all(dir).map_err(|error| OpenError::of_making(dir, &error))?;
+    make(dir, parents).map_err(|error| OpenError::of_making(dir, &error))?;
     let path = dir.join("owner.lock");
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(failed)?;
     match file.try_lock() {
@@ -134,6 +136,17 @@ fn lock(dir: &Path) -> Result<File, OpenError> {
         // Some file systems have no such locks: RocksDB's own, of another kind, must do there.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn make(dir: &Path, parents: Parents) -> io::Result<()> {
+    match parents {
+        Parents::Made => fs::create_dir_all(dir),
+        // The system makes it or refuses, in one step: whoever removes the parents can't be overtaken.
+        Parents::Required => match fs::create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+            made => made,
+        },
     }
 }
 

@@ -37,5 +37,5 @@ pub use error::OpenError;
 pub use marks::Marks;
 pub use provenance::{Provenance, TopicIdentity};
 pub use restore::Restoring;
-pub use settings::{MemoryBudgets, Settings};
+pub use settings::{MemoryBudgets, Parents, Settings};
 pub use store::PartitionSize;

@@ -10,6 +10,8 @@ use crate::provenance::Provenance;
 pub struct Settings {
     /// The directory, made when it is missing. One process at a time uses it.
     pub dir: PathBuf,
+    /// Whether the directories above it are made too.
+    pub parents: Parents,
     /// How long a mark is remembered after its append, by its partition's time. It follows the broker's clock, but not when that jumps
     /// by more than an eighth of this.
     pub retention: Duration,
@@ -17,6 +19,15 @@ pub struct Settings {
     pub provenance: Provenance,
     /// How much memory is used.
     pub memory: MemoryBudgets,
+}
+
+/// What is done about the directories above a store's own when they are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parents {
+    /// They are made.
+    Made,
+    /// The store is not opened: whoever made them may have removed them for good.
+    Required,
 }
 
 /// How much memory a store uses, in bytes.

@@ -93,7 +93,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn open(settings: Settings, troubles: Sender<Trouble>) -> Result<Self, OpenError> {
-        let home = Home::take(&settings.dir, &settings.provenance)?;
+        let home = Home::take(&settings.dir, settings.parents, &settings.provenance)?;
         let store = Self {
             tuning: Tuning::new(&settings.memory, Retention(settings.retention)),
             settings,

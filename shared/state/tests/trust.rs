@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use tidegate_domain::Topic;
 use tidegate_pipeline::changelog::{LocalCopy, MarkTable};
 use tidegate_pipeline::ports::MarkStoreError;
-use tidegate_state::{Marks, OpenError, Settings, TopicIdentity};
+use tidegate_state::{Marks, OpenError, Parents, Settings, TopicIdentity};
 
 /// A store with some marks in one file and some in another. The directory around it is removed with the first value.
 fn filled() -> (TempDir, PathBuf) {
@@ -288,4 +288,20 @@ fn a_directory_that_can_not_be_made_is_told_with_its_path_the_reason_and_what_to
         assert!(text.contains("set another"), "{text}");
     }
     assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
+}
+
+#[test]
+fn a_store_whose_parents_were_removed_for_good_brings_none_of_them_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    let settings = || Settings { parents: Parents::Required, ..settings(&home.join("s")) };
+    drop(Marks::open_dir(settings()).unwrap());
+    // One that is there already is opened as ever.
+    drop(Marks::open_dir(settings()).unwrap());
+    fs::remove_dir_all(&home).unwrap();
+    let refused = open_error(settings());
+    assert!(matches!(refused, OpenError::NoDirectory { .. }), "{refused}");
+    assert!(!home.exists(), "it is made anew");
+    assert!(Marks::open_dir(Settings { parents: Parents::Made, ..settings() }).is_ok());
 }

@@ -28,7 +28,7 @@ use tidegate_pipeline::ports::{
 use tidegate_pipeline::{Inbox, OutboundRecord, TopicPartition, Wake};
 use tidegate_service::group::{self, Member};
 use tidegate_service::{Process, ServiceError, process, wiring};
-use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 
 use super::fill::now;
 use super::measured::{Used, median};
@@ -215,6 +215,7 @@ fn marks(config: &Config, tier: &Tier) -> Result<Marks, ServiceError> {
     let topic = wiring::names(config).jobs(TIER);
     let settings = Settings {
         dir: config.state.dir.join(TIER),
+        parents: Parents::Made,
         retention: config.state.retention,
         provenance: Provenance { cluster_id: String::new(), topics: [(topic, identity)].into() },
         memory: MemoryBudgets::default(),

@@ -35,8 +35,13 @@ fn line<'a>(text: &'a str, begin: &str) -> &'a str {
 }
 
 fn send(process: &Process, signal: &str) {
-    let sent = std::process::Command::new("kill").args([signal, &process.pid().to_string()]).status();
-    assert!(sent.unwrap().success());
+    assert!(try_to_send(process, signal), "it has ended before {signal}");
+}
+
+/// Whether it was there to get it.
+fn try_to_send(process: &Process, signal: &str) -> bool {
+    let sent = std::process::Command::new("kill").args([signal, &process.pid().to_string()]).output();
+    sent.unwrap().status.success()
 }
 
 #[test]
@@ -230,6 +235,60 @@ fn a_second_interrupt_ends_it_at_once_and_leaves_no_folder() {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// How far dev mode has come.
+#[derive(Debug, Clone, Copy)]
+enum Moment {
+    /// Its folder has just been made.
+    Folder,
+    /// The worker opens a store.
+    Store,
+    /// It has said this.
+    Said(&'static str),
+}
+
+impl Moment {
+    /// Waits for it, in a run whose temporary folder is `within`.
+    fn wait(self, process: &mut Process, within: &Path) {
+        let made = |name: &str| {
+            let entries = fs::read_dir(within).unwrap().flatten();
+            entries.into_iter().any(|entry| entry.path().join(name).exists())
+        };
+        match self {
+            Self::Folder => wait_until("the folder to be made", SOON, || made("")),
+            Self::Store => wait_until("a store to be opened", SOON, || made("state/critical")),
+            Self::Said(text) => process.wait_for_output(text, SOON),
+        }
+    }
+}
+
+#[test]
+fn whenever_its_terminal_is_closed_or_it_is_interrupted_twice_no_folder_is_left() {
+    let moments = [Moment::Folder, Moment::Said("starting"), Moment::Store, Moment::Said("publishing")];
+    let shop = moments.map(|moment| (&["--forever"] as &[&str], moment));
+    let story = [Moment::Folder, Moment::Store, Moment::Said("the worker is process")];
+    let story = story.map(|moment| (&["--kill-worker"] as &[&str], moment));
+    for (arguments, moment) in shop.into_iter().chain(story) {
+        for signals in [["-HUP", "-HUP"], ["-INT", "-INT"], ["-HUP", "-INT"]] {
+            let folder = tempfile::tempdir().unwrap();
+            let within = folder.path().to_str().unwrap();
+            let words = [&["dev", "--plain"], arguments].concat();
+            let mut process = Setup::new("dev", &words).env("TMPDIR", within).start();
+            moment.wait(&mut process, folder.path());
+            for signal in signals {
+                // It may have ended by the first one.
+                try_to_send(&process, signal);
+            }
+            let exit = process.wait(SOON);
+            let what = format!("{arguments:?} {moment:?} {signals:?}");
+            assert!([Exit(0), Exit(130)].contains(&exit), "{what}: {exit:?} {}", process.stderr());
+            let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+            assert!(left.is_empty(), "{what}: {left:?}");
+            let said = process.stderr();
+            assert!(!said.contains("panicked") && !said.contains("ERROR"), "{what}: {said}");
+        }
+    }
+}
+
 #[test]
 fn an_interrupt_in_the_middle_of_the_kill_leaves_no_worker() {
     let mut process = dev(&["--kill-worker"]);
@@ -336,6 +395,10 @@ fn every_step_of_the_page_on_ones_own_topic_can_be_taken_on_the_embedded_broker(
     );
     let (_, page) = http::get(metrics.split_whitespace().nth(1).unwrap()).unwrap();
     assert!(page.contains("tidegate_duplicates_total{class=\"ship\""), "{page}");
+    let web = servers.1.trim_start_matches("http://").to_owned();
+    let (_, said) = at(&(web, servers.1.clone()), &config, &["topics", "check"], 2);
+    assert!(said.contains("a web server answers there, and no broker; "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
     let (_, said) = at(&servers, &config, &["demo", "events", "--events", "1"], 2);
     assert!(
         said.contains("there is no topic demo.payments, ") && said.contains("tidegate demo sources"),

@@ -24,6 +24,7 @@ struct Terminal {
 impl Terminal {
     fn start(columns: u16, rows: u16, arguments: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("tmp")).unwrap();
         let shell = format!(
             "stty cols {columns} rows {rows}; stty -a > before; {} dev {arguments} & echo $! > pid; fg > /dev/null; \
              echo $? > code.part; stty -a > after; mv code.part code",
@@ -35,6 +36,7 @@ impl Terminal {
         script
             .current_dir(folder.path())
             .env("TERM", "xterm")
+            .env("TMPDIR", folder.path().join("tmp"))
             .env("SHELL", "/bin/bash")
             .env_remove("NO_COLOR");
         for variable in
@@ -82,12 +84,19 @@ impl Terminal {
         assert!(Command::new("kill").args([signal, &self.pid()]).status().unwrap().success());
     }
 
+    #[track_caller]
+    fn nothing_is_left(&self) {
+        let left: Vec<_> = fs::read_dir(self.path("tmp")).unwrap().collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
     /// Waits for its end; returns the exit code, having checked that the terminal is what it was.
     #[track_caller]
     fn ended(&mut self) -> i32 {
         wait_until("dev mode to end", SOON, || self.path("code").exists());
         let file = |name: &str| fs::read_to_string(self.path(name)).unwrap();
         assert_eq!(file("before"), file("after"), "the terminal is not what it was");
+        self.nothing_is_left();
         let emulated = self.emulated();
         let screen = emulated.screen();
         assert!(!screen.alternate_screen() && !screen.hide_cursor(), "the screen is not given back");
@@ -127,7 +136,8 @@ fn forty_columns_will_do_and_q_ends_it_in_order() {
     assert!(screen.contains("done/s") && screen.contains("charge") && !screen.contains("p95"), "{screen}");
     terminal.press(b"q");
     assert_eq!(terminal.ended(), 0);
-    assert!(terminal.screen().contains("accounted for"));
+    let screen = terminal.screen();
+    assert!(screen.contains("accounted") && screen.contains("published\n    = "), "{screen}");
 }
 
 #[test]
@@ -142,13 +152,37 @@ fn control_c_ends_it_in_order_and_a_second_time_at_once_with_the_terminal_as_it_
 }
 
 #[test]
-fn a_terminal_that_is_closed_ends_it() {
-    let mut terminal = Terminal::start(100, 30, "--forever");
-    terminal.wait_for("publishing");
-    let pid = terminal.pid();
-    terminal.script.kill().unwrap();
-    terminal.script.wait().unwrap();
-    wait_until("dev mode to end", SOON, || !Path::new(&format!("/proc/{pid}")).exists());
+fn a_terminal_that_is_closed_ends_it_and_no_folder_is_left() {
+    for moment in ["starting", "publishing"] {
+        let mut terminal = Terminal::start(100, 30, "--forever");
+        terminal.wait_for(moment);
+        let pid = terminal.pid();
+        terminal.script.kill().unwrap();
+        terminal.script.wait().unwrap();
+        wait_until("dev mode to end", SOON, || !Path::new(&format!("/proc/{pid}")).exists());
+        terminal.nothing_is_left();
+    }
+}
+
+#[test]
+fn a_configuration_of_ones_own_shows_how_to_publish_until_something_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    let config = "[sources.orders]\nstart = \"earliest\"\n[classes.ship]\nsource = \"orders\"\nkey = [\"id\"]\nhandler = { type = \"log\" }\n";
+    fs::write(&file, config).unwrap();
+    let mut terminal = Terminal::start(90, 24, &format!("--config {}", file.display()));
+    terminal.wait_for("To publish, in another terminal:");
+    let screen = terminal.screen();
+    for part in [
+        "export TIDEGATE_KAFKA__BOOTSTRAP=127.0.0.1:",
+        "export TIDEGATE_REGISTRY__URL=http://",
+        "produce --topic orders",
+    ] {
+        assert!(screen.contains(part), "{part}: {screen}");
+    }
+    terminal.press(b"q");
+    assert_eq!(terminal.ended(), 0);
+    assert!(terminal.screen().contains("not finished"), "{}", terminal.screen());
 }
 
 #[test]

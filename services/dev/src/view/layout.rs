@@ -34,6 +34,12 @@ fn lines(snapshot: &Snapshot, width: usize, height: usize) -> Vec<Line<'static>>
     lines.extend(delays(&snapshot.delays, width));
     // The way out is the last line of any screen.
     let room = height.saturating_sub(lines.len() + 3);
+    let commands = how_to_begin(snapshot);
+    // A command that is cut is of no use.
+    if commands.len() < room && commands.iter().all(|line| line.chars().count() <= width) {
+        lines.push(Line::default());
+        lines.extend(commands.into_iter().map(Line::raw));
+    }
     if room > 0 && !snapshot.causes.is_empty() {
         lines.push(Line::default());
         lines.push(Line::styled(cut("Failures, the last one first", width), BOLD));
@@ -69,6 +75,13 @@ fn head(snapshot: &Snapshot, width: usize) -> Vec<Line<'static>> {
         _ => lines.extend(addresses.iter().map(|address| Line::styled(cut(address, width), DIM))),
     }
     lines
+}
+
+fn how_to_begin(snapshot: &Snapshot) -> Vec<String> {
+    let [variables @ .., command] = &snapshot.how_to_begin[..] else { return Vec::new() };
+    let exports = variables.iter().map(|variable| format!("export {variable}"));
+    let title = "To publish, in another terminal:".to_owned();
+    std::iter::once(title).chain(exports).chain([command.clone()]).collect()
 }
 
 /// A column of the table: its head, how wide it is, how much it is needed (0 the most), and what stands in it.
@@ -222,6 +235,7 @@ mod tests {
                 ("bootstrap", "127.0.0.1:34567".to_owned()),
                 ("registry", "http://127.0.0.1:45678".to_owned()),
             ],
+            how_to_begin: Vec::new(),
             published: Some(2400),
             classes: vec![
                 class("charge", "critical", Delayed::Exactly(4)),
@@ -246,11 +260,15 @@ mod tests {
         }
     }
 
-    /// The screen's rows, without the blanks at their ends.
     fn screen(width: u16, height: u16) -> Vec<String> {
+        screen_of(&snapshot(), width, height)
+    }
+
+    /// The screen's rows, without the blanks at their ends.
+    fn screen_of(snapshot: &Snapshot, width: u16, height: u16) -> Vec<String> {
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
-        draw(&snapshot(), area, &mut buffer);
+        draw(snapshot, area, &mut buffer);
         let row = |y| (0..width).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>();
         (0..height).map(|y| row(y).trim_end().to_owned()).collect()
     }
@@ -307,6 +325,31 @@ mod tests {
                     "{width} x {height}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn commands_to_begin_with_are_shown_whole_or_not_at_all() {
+        let commands =
+            ["A=127.0.0.1:1", "B=http://127.0.0.1:2", "tidegate produce --topic shop.orders --schema FILE"];
+        let how_to_begin = commands.map(str::to_owned).into();
+        let snapshot = Snapshot { how_to_begin, causes: Vec::new(), ..snapshot() };
+        let wide = screen_of(&snapshot, 80, 24);
+        let title = wide.iter().position(|row| row.starts_with("To publish")).unwrap();
+        assert_eq!(
+            wide[title + 1..title + 4],
+            [
+                "export A=127.0.0.1:1",
+                "export B=http://127.0.0.1:2",
+                "tidegate produce --topic shop.orders --schema FILE",
+            ]
+        );
+        for (width, height) in [(46, 24), (80, 15), (1, 1)] {
+            let small = screen_of(&snapshot, width, height).join("\n");
+            assert!(
+                !small.contains("publish, in") && !small.contains("export"),
+                "{width} x {height}: {small}"
+            );
         }
     }
 

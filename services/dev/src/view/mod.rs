@@ -10,7 +10,7 @@ use crate::leave::Leave;
 use crate::snapshot::Snapshot;
 
 pub(crate) use layout::cut;
-pub(crate) use plain::{say, write_error};
+pub(crate) use plain::{Told, say, write_error};
 
 /// How to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +24,13 @@ pub enum Show {
 /// So many of them, in words that fit: `1 event`, `2 events`.
 pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
+}
+
+/// How wide the terminal is that standard output goes to; none: it goes elsewhere.
+pub(crate) fn columns() -> Option<usize> {
+    // The other ends of the process may be terminals where this one is none, and would be asked.
+    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size);
+    size.and_then(Result::ok).map(|(columns, _)| usize::from(columns))
 }
 
 /// What snapshots are shown on.

@@ -67,9 +67,21 @@ pub(crate) fn say(line: &str) {
     drop(writeln!(out, "{line}").and_then(|()| out.flush()));
 }
 
+/// Whether somebody can have read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It was written.
+    Yes,
+    /// The terminal is closed, or the disk is full: nobody has.
+    No,
+}
+
 /// Says a line on standard error.
-pub(crate) fn write_error(line: &str) {
-    drop(writeln!(std::io::stderr().lock(), "{line}"));
+pub(crate) fn write_error(line: &str) -> Told {
+    match writeln!(std::io::stderr().lock(), "{line}") {
+        Ok(()) => Told::Yes,
+        Err(_) => Told::No,
+    }
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Config {
                 if path.is_none() && source.kind() == std::io::ErrorKind::NotFound =>
             {
                 let origin = format!(
-                    "the environment alone (there is no {DEFAULT_FILE} here; name a file with --config)"
+                    "the environment alone (there is no {DEFAULT_FILE} here: `tidegate init` writes one, --config names another file)"
                 );
                 Self::parse(&origin, "", env)
             }

@@ -9,13 +9,14 @@ use tidegate_pipeline::changelog::{LocalCopy, Stretch};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError};
 
 use super::*;
-use crate::{MemoryBudgets, Provenance, Settings, TopicIdentity};
+use crate::{MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 
 fn settings(dir: &Path, topic: &Topic) -> Settings {
     let identity = TopicIdentity { id: "id".to_owned(), partitions: 1, changelog: None };
     let topics = BTreeMap::from([(topic.clone(), identity)]);
     Settings {
         dir: dir.to_owned(),
+        parents: Parents::Made,
         retention: Duration::from_secs(3600),
         provenance: Provenance { cluster_id: "cluster".to_owned(), topics },
         memory: MemoryBudgets::default(),

@@ -14,7 +14,7 @@ use tidegate_domain::{
 use tidegate_pipeline::changelog::{LocalCopy, LocalReady, MarkTable, Opener, OpenerId, Stretch};
 use tidegate_pipeline::ports::{MarkEntry, MarkStoreError, Ticket};
 use tidegate_pipeline::{Inbox, TopicPartition, Wake};
-use tidegate_state::{Marks, MemoryBudgets, OpenError, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, OpenError, Parents, Provenance, Settings, TopicIdentity};
 
 pub const HOUR: i64 = 3_600_000;
 /// A plausible time of the broker.
@@ -61,6 +61,7 @@ pub fn settings(dir: &Path) -> Settings {
     };
     Settings {
         dir: dir.to_owned(),
+        parents: Parents::Made,
         retention: Duration::from_secs(24 * 3600),
         provenance: Provenance {
             cluster_id: "cluster-1".to_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tidegate_domain::{Offset, Partition, Topic};
 use tidegate_pipeline::changelog::{MarkTable, OpenerId};
 use tidegate_pipeline::{Inbox, RecordBuilder, TopicPartition, Wake};
-use tidegate_state::{Marks, MemoryBudgets, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 
 use super::*;
 
@@ -17,6 +17,7 @@ fn store(dir: &std::path::Path) -> Marks {
     let identity = TopicIdentity { id: "jobs".to_owned(), partitions: 1, changelog: None };
     let settings = Settings {
         dir: dir.to_owned(),
+        parents: Parents::Made,
         retention: Duration::from_secs(3600),
         provenance: Provenance { cluster_id: "c".to_owned(), topics: [(jobs().topic, identity)].into() },
         memory: MemoryBudgets::default(),
