@@ -64,7 +64,7 @@ async fn play(load: Load, show: Show, folder: &mut Folder, leave: Leave) -> Resu
         (End::InOrder, Some(problem)) => Err(DevError::WrongSum(problem)),
         (End::InOrder, None) => {
             say(&format!(
-                "Every one of {} records is accounted for, as the endpoint saw it too, after {:.1} s.",
+                "Every one of {} records is accounted for, as the endpoint saw it too.\nIt took {:.1} s.",
                 producer.total(),
                 took.as_secs_f64()
             ));
