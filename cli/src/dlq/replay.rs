@@ -282,29 +282,26 @@ fn tell_dry_run(dry: &DryRun, is_forced: bool) {
         print(&format!("    {}", counts.join(", ")));
         for (reason, items) in &class.unchecked {
             let reason = text::line(reason, 200);
-            print(&format!("    {items} were not checked against today's schema: {reason}"));
+            print(&format!("    not checked against today's schema: {items} ({reason})"));
         }
     }
-    let then = if is_forced { "they run again, by force" } else { "a worker skips them" };
+    let then = if is_forced { "which runs again, by force" } else { "which a worker skips" };
     let notes = [
-        (dry.keys_done, format!("have a key that is done, by its mark: {then}")),
-        (
-            dry.keys_done_by_inbox,
-            "have a key that another item is done with, by the inbox's own record".to_owned(),
-        ),
-        (dry.near_end_of_retention, "will soon be gone from the dead-letter topic".to_owned()),
+        (dry.keys_done, format!("with a key that is done by its mark, {then}")),
+        (dry.keys_done_by_inbox, "with a key that another item is done with, as the inbox saw it".to_owned()),
+        (dry.near_end_of_retention, "soon gone from the dead-letter topic".to_owned()),
         (
             dry.beyond_dedup_retention,
             format!(
-                "are older than marks are remembered, {}: if they were done, they run again",
+                "older than marks are remembered ({}), which runs again if it was done",
                 dry.dedup_retention
             ),
         ),
     ];
-    notes.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| print(&format!("{count} {what}")));
+    notes.iter().filter(|(count, _)| *count > 0).for_each(|(count, what)| print(&format!("{what}: {count}")));
     for (reason, items) in &dry.keys_unchecked {
         print(&format!(
-            "of {items} it was not checked whether their key is done: {}",
+            "with a key that was not checked for being done: {items} ({})",
             text::line(reason, 200)
         ));
     }

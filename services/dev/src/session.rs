@@ -86,19 +86,25 @@ impl Folder {
 const IN_USE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Where the end was at once, services still write there: between the last file's removal and its folder's there may be a new file. Once
-/// the whole is gone, nothing makes it anew.
+/// How often it must be found gone, one time after the other.
+const GONE: u32 = 3;
+
+/// Where the end was at once, services still write there: between the last file's removal and its folder's there may be a new file.
+/// No store is opened once the whole is gone; of one that is just being opened, the database makes all folders above its own, which a
+/// later look finds.
 fn remove(path: &Path) -> std::io::Result<()> {
     let until = Instant::now() + IN_USE;
-    loop {
+    let mut gone = 0;
+    while gone < GONE {
         match std::fs::remove_dir_all(path) {
-            Ok(()) => return Ok(()),
             // It may as well be a file in it that somebody else has removed first.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.exists() => return Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.exists() => gone += 1,
             Err(error) if Instant::now() > until => return Err(error),
-            Err(_) => std::thread::sleep(LOOK_AGAIN),
+            Ok(()) | Err(_) => gone = 0,
         }
+        std::thread::sleep(LOOK_AGAIN);
     }
+    Ok(())
 }
 
 const LOG: &str = "tidegate.log";

@@ -43,7 +43,7 @@ CREATE TABLE items (
     source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
     key BLOB,
     letters INTEGER NOT NULL,
-    -- When it began to be of its cause, or was so again after it was done or discarded; none while it runs again although it is done.
+    -- When it began to be of its cause, or was so again after it was done or discarded; none where no life of it is open and it has not ended.
     failed_at INTEGER,
     -- Its latest letter, which is of its cause:
     round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
@@ -62,6 +62,7 @@ CREATE TABLE lives (
     PRIMARY KEY (cause, failed_at, item)
 ) WITHOUT ROWID;
 CREATE INDEX lives_by_item ON lives (item);
+CREATE INDEX lives_without_end ON lives (cause, failed_at) WHERE ended_at IS NULL;
 
 -- The letters of an item but for its latest.
 CREATE TABLE letters (

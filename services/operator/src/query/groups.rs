@@ -225,6 +225,15 @@ impl View<'_> {
             })?;
             lives.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
         }
+        // It may stand behind more ended ones than are read.
+        let mut without_end = self.connection.prepare_cached(
+            "SELECT min(failed_at) FROM lives INDEXED BY lives_without_end
+             WHERE cause = ?1 AND failed_at <= ?2 AND ended_at IS NULL",
+        )?;
+        for cause in &group.members {
+            let first: Option<i64> = without_end.query_row(params![cause, until], |row| row.get(0))?;
+            lives.extend(first.map(|at| Life { failed_at: UnixMillis(at), ended_at: None }));
+        }
         lives.extend(first_open.map(|at| Life { failed_at: UnixMillis(at), ended_at: None }));
         Ok(group_state(lives))
     }

@@ -134,8 +134,8 @@ impl Inbox {
         if matches!(ordering, Ordering::Replay { .. }) {
             dry.keys_done_by_inbox = self.keys_done_by_inbox(&fitting)?;
             let mut look =
-                Look { inbox: self, decoder: Decoder::new(self, runtime), keys: PlannedKeys::new(self)? };
-            let mut looked = 0;
+                Look { inbox: self, decoder: Decoder::new(self, runtime), keys: PlannedKeys::new(self) };
+            let (mut looked, mut is_whole) = (0, true);
             for slice in fitting.items.chunks(SLICE) {
                 for (item, fate) in self.fates(slice, &mut look)? {
                     let forecast = self.forecast(item, &mut classes);
@@ -143,10 +143,12 @@ impl Inbox {
                 }
                 looked += slice.len();
                 if each(looked).is_break() {
+                    is_whole = false;
                     break;
                 }
             }
-            let KeysDone { done, unchecked } = look.keys.look_up(self, READ_WITHIN);
+            let KeysDone { done, unchecked } =
+                if is_whole { look.keys.look_up(self, READ_WITHIN) } else { look.keys.not_looked_up() };
             (dry.keys_done, dry.keys_unchecked) = (done, unchecked);
         }
         dry.classes = classes.into_values().collect();

@@ -26,8 +26,8 @@ pub(super) struct KeysDone {
 
 /// The keys of a plan, by the changelog partition that holds their marks.
 pub(super) struct PlannedKeys {
-    /// How many partitions each topic has.
-    partitions: BTreeMap<String, u32>,
+    /// How many partitions each topic has, or why that is not known.
+    partitions: Result<BTreeMap<String, u32>, String>,
     /// The changelog of each tier that was met; none where there is none.
     changelogs: BTreeMap<String, Vec<Sought>>,
     keyless: u64,
@@ -43,10 +43,9 @@ struct Sought {
 }
 
 impl PlannedKeys {
-    pub(super) fn new(inbox: &Inbox) -> Result<Self, OperatorError> {
-        let topics = inbox.cluster()?.topics()?;
-        let partitions = topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect();
-        Ok(Self { partitions, changelogs: BTreeMap::new(), keyless: 0 })
+    pub(super) fn new(inbox: &Inbox) -> Self {
+        let partitions = partitions(inbox).map_err(|error| error.to_string());
+        Self { partitions, changelogs: BTreeMap::new(), keyless: 0 }
     }
 
     /// The plan has an item of this job; none where it never became one.
@@ -56,7 +55,7 @@ impl PlannedKeys {
             return;
         };
         let log = inbox.shared.names.marks(job.tier);
-        let count = self.partitions.get(log.as_str()).copied();
+        let count = self.partitions.as_ref().ok().and_then(|known| known.get(log.as_str())).copied();
         self.place(log.as_str(), count, job);
     }
 
@@ -72,14 +71,14 @@ impl PlannedKeys {
         }
     }
 
-    /// Reads each partition that is concerned once, all of them within this time.
+    /// Reads each partition that is concerned once, and goes on with none after this time. A broker that does not answer takes longer.
     pub(super) fn look_up(self, inbox: &Inbox, within: Duration) -> KeysDone {
         let until = Instant::now() + within;
         let remembered = inbox.shared.config.state.retention;
         let since = UnixMillis(now().saturating_sub_unsigned(remembered.as_millis() as u64));
         let known = self.partitions.clone();
         self.settle(|log, sought| {
-            if !known.contains_key(log.topic.as_str()) {
+            if !known.as_ref().map_err(Clone::clone)?.contains_key(log.topic.as_str()) {
                 return Err(format!("there is no topic {}, or this user may not see it", log.topic));
             }
             match sought.read(inbox, log, since, until) {
@@ -91,6 +90,11 @@ impl PlannedKeys {
                 Err(error) => Err(error.to_string()),
             }
         })
+    }
+
+    /// Of none of them it is known whether it is done: the look at their items was broken off.
+    pub(super) fn not_looked_up(self) -> KeysDone {
+        self.settle(|_, _| Err("the dry run was broken off".to_owned()))
     }
 
     /// Has each partition read. Where that fails, the others of its topic are not tried: each may take as long to fail.
@@ -122,6 +126,12 @@ impl PlannedKeys {
         }
         found
     }
+}
+
+/// How many partitions each topic has.
+fn partitions(inbox: &Inbox) -> Result<BTreeMap<String, u32>, OperatorError> {
+    let topics = inbox.cluster()?.topics()?;
+    Ok(topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect())
 }
 
 impl Sought {
@@ -208,7 +218,7 @@ mod tests {
     /// A job in the one partition of its tier's changelog.
     fn planned(tiers: &[(&str, u8)]) -> PlannedKeys {
         let mut planned =
-            PlannedKeys { partitions: BTreeMap::new(), changelogs: BTreeMap::new(), keyless: 0 };
+            PlannedKeys { partitions: Ok(BTreeMap::new()), changelogs: BTreeMap::new(), keyless: 0 };
         for (tier, number) in tiers {
             let header = JobHeader {
                 class: "charge",
