@@ -1,6 +1,7 @@
 //! The worker as a process of its own: the same binary, started by dev mode, and ended by it in one way or another.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -129,6 +130,9 @@ impl WorkerProcess {
     pub(crate) fn check(&mut self) -> Result<(), DevError> {
         match self.child.try_wait()? {
             None => Ok(()),
+            Some(status) if status.signal().is_some() => {
+                Err(DevError::Worker(format!("was ended by a signal ({status}): start dev mode again")))
+            }
             Some(status) => Err(DevError::Worker(format!("ended by itself: {status}; its log says why"))),
         }
     }

@@ -25,8 +25,9 @@ impl Terminal {
     fn start(columns: u16, rows: u16, arguments: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("tmp")).unwrap();
+        // The shell outlives its terminal, to tell the exit code.
         let shell = format!(
-            "stty cols {columns} rows {rows}; stty -a > before; {} dev {arguments} & echo $! > pid; fg > /dev/null; \
+            "trap : HUP; stty cols {columns} rows {rows}; stty -a > before; {} dev {arguments} & echo $! > pid; fg > /dev/null; \
              echo $? > code.part; stty -a > after; mv code.part code",
             tidegate_binary().display()
         );
@@ -160,6 +161,9 @@ fn a_terminal_that_is_closed_ends_it_and_no_folder_is_left() {
         terminal.script.kill().unwrap();
         terminal.script.wait().unwrap();
         wait_until("dev mode to end", SOON, || !Path::new(&format!("/proc/{pid}")).exists());
+        wait_until("its exit code", SOON, || terminal.path("code").exists());
+        let code = fs::read_to_string(terminal.path("code")).unwrap();
+        assert!(["0", "130"].contains(&code.trim()), "{moment}: {code}");
         terminal.nothing_is_left();
     }
 }

@@ -1,6 +1,7 @@
 //! The live view: it takes the terminal, and gives it back at every end.
 
 use std::io::{self, stdout};
+use std::mem::ManuallyDrop;
 use std::panic;
 use std::sync::Arc;
 use std::sync::Once;
@@ -25,7 +26,9 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The live view; dropping it gives the terminal back.
 pub(crate) struct Live {
-    terminal: Terminal<CrosstermBackend<io::Stdout>>,
+    /// Never dropped: where the terminal is gone, it would write to standard error that it can't show the cursor, and panic where
+    /// that is the same terminal.
+    terminal: ManuallyDrop<Terminal<CrosstermBackend<io::Stdout>>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -37,6 +40,7 @@ impl Live {
         let stop = Arc::new(AtomicBool::new(false));
         let opened = execute!(stdout(), EnterAlternateScreen)
             .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())))
+            .map(ManuallyDrop::new)
             .and_then(|mut terminal| terminal.hide_cursor().map(|()| terminal));
         let keys = read_keys(stop.clone(), leave.clone());
         match (opened, keys) {
