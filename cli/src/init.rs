@@ -12,7 +12,7 @@ use tidegate_bootstrap::init::{
     SchemaTrouble, Schemas, check_place, interview, write_new,
 };
 use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_codec::{OutlinedField, RegistryError, SchemaRegistry};
+use tidegate_codec::{OutlinedField, RegistryError, SchemaRegistry, value_subject};
 use tidegate_service::wiring;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -147,7 +147,7 @@ impl Schemas for Registry {
             reason: format!("{registry}: {reason}"),
         };
         let client = client(registry).map_err(|error| unreachable(&error))?;
-        let subject = format!("{topic}-value");
+        let subject = value_subject(topic.as_str());
         let asked = block_on(async {
             match client.latest(&subject).await {
                 // Which subjects there are only helps a person to see a slip: without them the answer is the same.

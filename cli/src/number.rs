@@ -1,4 +1,4 @@
-//! Numbers on the command line: what is none, or out of range, is refused with the range. And numbers in answers.
+//! Numbers on the command line: what is none, or out of range, is refused with the range.
 
 use std::ops::RangeInclusive;
 
@@ -17,20 +17,9 @@ pub(crate) fn some(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "write a whole number, 1 or more".to_owned())
 }
 
-/// So many of them, in words that fit: `1 item`, `2 items`.
-pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { more })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_is_one_and_others_are_some() {
-        let told = [0, 1, 2].map(|count| counted(count, "item", "items"));
-        assert_eq!(told, ["0 items", "1 item", "2 items"]);
-    }
 
     #[test]
     fn what_is_no_number_of_the_range_is_refused_with_the_range() {

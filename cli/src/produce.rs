@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value;
-use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_codec::{CompiledSchema, RegistryError, wire};
+use tidegate_bootstrap::{Config, ExitCode, counted};
+use tidegate_codec::{CompiledSchema, RegistryError, value_subject, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
@@ -17,7 +17,6 @@ use tidegate_pipeline::record::OutboundRecord;
 use tidegate_service::deliveries::{Deliveries, Undelivered};
 use tidegate_service::{ServiceError, wiring};
 
-use crate::number::counted;
 use crate::{Answer, block_on, number, print};
 
 #[derive(Debug, Args)]
@@ -59,7 +58,7 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
         return Err(no_topic(&args.topic).into());
     }
     let registry = wiring::registry(config)?;
-    let subject = format!("{}-value", args.topic);
+    let subject = value_subject(&args.topic);
     let id =
         block_on(registry.register(&subject, &text))?.map_err(|error| not_registered(&subject, &error))?;
     let schema = compiled(&args.schema, id, &text)?;

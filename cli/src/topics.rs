@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::json;
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_kafka::KafkaSettings;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_service::check::{self, Comparison, Finding, Told};
 use tidegate_service::{ServiceError, drift, plan, wiring};
 
-use crate::number::counted;
 use crate::{Answer, block_on, print, print_note};
 
 #[derive(Debug, Subcommand)]

@@ -3,13 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_operator::{By, Group, GroupQuery, Sort};
 
 use super::filter::FilterArgs;
 use super::opened::Opened;
 use super::{Common, text};
-use crate::number::counted;
 use crate::{Answer, print, print_note};
 
 #[derive(Debug, Args)]
@@ -96,7 +95,7 @@ fn show(group: &Group) {
     let waiting =
         if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
     let items = counted(group.items, "item", "items");
-    let causes = if group.causes == 1 { "1 cause" } else { &format!("{} causes", group.causes) };
+    let causes = counted(group.causes as u64, "cause", "causes");
     print(&text::plain(&format!(
         "{}{state}  {items}{waiting}, {causes}, since {}, last {}",
         group.key,

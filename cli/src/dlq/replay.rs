@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_domain::inbox::{RampLimits, RunId};
 use tidegate_operator::{
     DryRun, Edited, Needed, OperatorError, Ordering, Outcome, Pace, RunEnd, RunProgress, RunStatus,
@@ -16,7 +16,6 @@ use super::act::{Which, tell_outcome};
 use super::history::run_id;
 use super::opened::{Opened, Teller};
 use super::text;
-use crate::number::counted;
 use crate::{Answer, print};
 
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tidegate_bootstrap::{Config, Shutdown};
-use tidegate_codec::{CompiledSchema, SchemaRegistry, wire};
+use tidegate_codec::{CompiledSchema, SchemaRegistry, value_subject, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
@@ -58,7 +58,7 @@ fn spec(config: &Config, topic: &str) -> TopicSpec {
 
 /// Registers the class's schema, or finds it registered.
 async fn schema(registry: &SchemaRegistry, class: &DemoClass) -> Result<CompiledSchema, DemoError> {
-    let subject = format!("{}-value", class.topic);
+    let subject = value_subject(class.topic);
     let registered = registry.register(&subject, class.schema).await;
     let id = registered.map_err(|reason| DemoError::Registry { topic: class.topic, reason })?;
     Ok(CompiledSchema::parse(id, class.schema, &[])?)

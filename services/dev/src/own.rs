@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tidegate_bootstrap::telemetry::Metrics;
-use tidegate_bootstrap::{Config, Health, ObserveServer};
+use tidegate_bootstrap::{Config, Health, ObserveServer, counted};
 use tidegate_service::{drift, wiring};
 
 use crate::End;
@@ -16,7 +16,7 @@ use crate::servers::{Addresses, Servers, Source, config};
 use crate::services::used_tiers;
 use crate::session::{Folder, Session};
 use crate::snapshot::{ClassFigures, Delayed, Observer, Snapshot};
-use crate::view::{Show, columns, counted, is_live, say};
+use crate::view::{Show, columns, is_live, say};
 
 pub(crate) async fn run(file: &Path, show: Show) -> Result<End, DevError> {
     // First: whoever ends it in its first moment leaves no folder behind.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::telemetry::{Metrics, init_logs, init_logs_to};
+use tidegate_codec::value_subject;
 use tidegate_pipeline::events;
 use tidegate_service::wiring;
 
@@ -44,7 +45,7 @@ impl Folder {
             reason: error.kind().to_string(),
         };
         let folder = Self { dir: made.map_err(refused)?, has_log: false };
-        // Stores make their own folders in it, and never this one: once it is removed, none of them comes back.
+        // Stores make their own folders in it, and never this one: none is opened once it is removed.
         std::fs::create_dir(folder.state()).map_err(refused)?;
         Ok(folder)
     }
@@ -252,7 +253,7 @@ pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevErr
         .map_err(|source| DevError::Service { service: "the schema registry".to_owned(), source })?;
     let mut ids = [0; 3];
     for (id, class) in ids.iter_mut().zip(&CLASSES) {
-        let subject = format!("{}-value", class.topic);
+        let subject = value_subject(class.topic);
         let registered = registry.register(&subject, class.schema).await;
         *id = registered.map_err(|error| DevError::Publish(error.to_string()))?;
     }

@@ -5,14 +5,9 @@ use std::sync::Arc;
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::{Class, FieldPath, KeySource, suggest};
-use tidegate_codec::{CompiledSchema, FieldPaths};
+use tidegate_codec::{CompiledSchema, FieldPaths, value_subject};
 use tidegate_service::ServiceError;
 use tracing::warn;
-
-/// The subject of a topic's values (the registry's default naming, TopicNameStrategy).
-pub(crate) fn subject(topic: &str) -> String {
-    format!("{topic}-value")
-}
 
 /// Refuses classes that need fields which the latest schema of their source lacks; `latest` is in the order of the sources. What the
 /// registry does not tell is no fault: it may be away, or name its subjects otherwise.
@@ -57,7 +52,7 @@ fn faults_of(class: &Class, topic: &str, schema: &CompiledSchema) -> Vec<String>
                 "classes.{}.{setting}: events of `{topic}` have no field `{path}` (schema {}, the latest of `{}`): {}",
                 class.name,
                 schema.id(),
-                subject(topic),
+                value_subject(topic),
                 suggest(path.as_str(), schema.field_names())
             )
         })

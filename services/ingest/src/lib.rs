@@ -38,7 +38,8 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     }
     let names = wiring::names(config);
     let registry = wiring::registry(config)?;
-    let subjects: Vec<String> = config.sources.keys().map(|topic| foresee::subject(topic.as_str())).collect();
+    let subjects: Vec<String> =
+        config.sources.keys().map(|topic| tidegate_codec::value_subject(topic.as_str())).collect();
     let latest = registry.warm(&subjects).await;
     info!(warmed = latest.iter().flatten().count(), of = subjects.len(), "schemas known at start");
     foresee::fields(config, &latest)?;

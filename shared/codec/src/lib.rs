@@ -40,7 +40,9 @@ pub use error::{DecodeError, Limits, Mismatch, SchemaError};
 pub use field::{FieldPathError, FieldPaths, FieldValue, recycle};
 pub use outline::OutlinedField;
 pub use plan::TimeUnit;
-pub use registry::{RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry};
+pub use registry::{
+    RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry, value_subject,
+};
 pub use resolution::{Resolution, Unresolvable};
 pub use schema::{CompiledSchema, Decoded};
 pub use select::Selection;

@@ -80,6 +80,11 @@ const UNKNOWN_RECHECK: Duration = Duration::from_secs(1);
 const MAX_REMEMBERED: usize = 10_000;
 const MAX_REFERENCES: usize = 500;
 
+/// The subject of a topic's values, by the registry's default naming (`TopicNameStrategy` of the Confluent serializers).
+pub fn value_subject(topic: &str) -> String {
+    format!("{topic}-value")
+}
+
 /// A client of one registry. Clones share what they know.
 #[derive(Debug, Clone)]
 pub struct SchemaRegistry {

@@ -7,8 +7,8 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Paragraph, Widget};
+use tidegate_bootstrap::counted;
 
-use super::counted;
 use crate::snapshot::{Cause, ClassFigures, Delayed, Snapshot, TierDelays};
 
 /// Draws it all.

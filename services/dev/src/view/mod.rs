@@ -21,11 +21,6 @@ pub enum Show {
     Plain,
 }
 
-/// So many of them, in words that fit: `1 event`, `2 events`.
-pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { more })
-}
-
 /// How wide the terminal is that standard output goes to; none: it goes elsewhere.
 pub(crate) fn columns() -> Option<usize> {
     // The other ends of the process may be terminals where this one is none, and would be asked.

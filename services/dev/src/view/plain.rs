@@ -3,7 +3,8 @@
 use std::io::Write;
 use std::time::Duration;
 
-use super::counted;
+use tidegate_bootstrap::counted;
+
 use crate::snapshot::{ClassFigures, Delayed, Snapshot};
 
 /// One line a second, when something has changed.

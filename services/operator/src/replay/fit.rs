@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use tidegate_codec::{CompiledSchema, FieldPaths, Limits, Resolution, SchemaRegistry, wire};
+use tidegate_codec::{CompiledSchema, FieldPaths, Limits, Resolution, SchemaRegistry, value_subject, wire};
 use tidegate_service::wiring;
 use tokio::runtime::Handle;
 
@@ -81,7 +81,7 @@ impl<'a> Decoder<'a> {
             // Several types may share a topic, and the subjects be named otherwise: the latest one here says nothing of the others.
             return Fate::Unchecked(format!(
                 "the latest schema of {} is of {}, these are of {}",
-                subject(topic),
+                value_subject(topic),
                 latest.full_name(),
                 written.full_name()
             ));
@@ -116,7 +116,7 @@ impl<'a> Decoder<'a> {
         }
         let latest = match &self.registry {
             Ok(registry) => {
-                let asked = self.runtime.block_on(registry.latest(&subject(topic)));
+                let asked = self.runtime.block_on(registry.latest(&value_subject(topic)));
                 asked.map_err(|error| error.to_string())
             }
             Err(reason) => Err(reason.clone()),
@@ -124,11 +124,6 @@ impl<'a> Decoder<'a> {
         self.latest.insert(topic.to_owned(), latest.clone());
         latest
     }
-}
-
-/// What the schemas of a topic's values are registered under, as serializers do it by themselves.
-fn subject(topic: &str) -> String {
-    format!("{topic}-value")
 }
 
 #[cfg(test)]
