@@ -156,6 +156,8 @@ impl GroupContext {
             match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref()) {
                 Err(error) if Instant::now() < deadline => {
                     warn!(%error, "where to read from is not known yet; asking again");
+                    // Nothing else names them to a client that forgot them: the thread that does is this one.
+                    crate::native::add_brokers(consumer, &self.bootstrap);
                     std::thread::sleep(Duration::from_millis(500));
                 }
                 answer => return answer,
