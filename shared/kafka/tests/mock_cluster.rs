@@ -284,7 +284,7 @@ async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     until("everything is read", || read().iter().collect::<BTreeSet<_>>().len() == published);
     first.leave().await;
     // The mock takes no commit while a group changes, which a broker does: so the second leaves when it has all partitions, and that
-    // a hand-over repeats nothing is seen on a real broker (`live_faults/stops.rs`).
+    // a hand-over repeats nothing is seen on a real broker (`tests/tests/live/faults/stops.rs`).
     for partition in 0..4 {
         publish(&publisher, "move", partition, format!("late {partition}").as_bytes()).unwrap();
     }
