@@ -10,10 +10,12 @@ mod health;
 mod init;
 mod job;
 mod number;
+mod output;
 mod produce;
 mod services;
 mod topics;
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -22,6 +24,8 @@ use tidegate_bootstrap::init::InitError;
 use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
+
+use output::{print, print_error, print_note};
 
 /// librdkafka and RocksDB allocate for each record too, and much of it is freed by another thread than allocated it: it replaces
 /// the C library's `malloc` for them as well.
@@ -104,11 +108,22 @@ const INTERRUPTED: u8 = 130;
 type Answer = anyhow::Result<Code>;
 
 fn main() -> ! {
-    let code = run(Cli::parse()).unwrap_or_else(|error| {
+    let code = run(Cli::try_parse().unwrap_or_else(|told| answer(&told))).unwrap_or_else(|error| {
         print_error(&message(&error));
         code_of(&error)
     });
     tidegate_kafka::end_process(code as u8)
+}
+
+/// Prints what was asked for about the command line, or what is wrong with it. clap itself would not notice a full disk.
+fn answer(told: &clap::Error) -> ! {
+    if told.use_stderr() {
+        told.exit();
+    }
+    if let Err(error) = told.print().and_then(|()| std::io::stdout().flush()) {
+        output::end_without(&error);
+    }
+    tidegate_kafka::end_process(Code::Ok as u8)
 }
 
 fn run(cli: Cli) -> Answer {
@@ -173,29 +188,4 @@ fn code_of(error: &anyhow::Error) -> Code {
 /// Runs a future on a runtime of its own.
 fn block_on<T>(future: impl Future<Output = T>) -> anyhow::Result<T> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future))
-}
-
-/// Tells why the command is about to end with another code than 0.
-fn print_error(text: &str) {
-    write_error(&format!("error: {text}"));
-}
-
-/// Tells on standard error what no program should have to tell from the output.
-fn print_note(text: &str) {
-    write_error(&format!("note: {text}"));
-}
-
-/// A terminal that was closed takes no last words, and is no reason to panic.
-fn write_error(line: &str) {
-    use std::io::Write;
-    drop(writeln!(std::io::stderr().lock(), "{line}"));
-}
-
-/// Prints to standard output; a closed pipe (`| head`) ends the output, not the command.
-fn print(text: &str) {
-    use std::io::Write;
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        tidegate_kafka::end_process(0);
-    }
 }

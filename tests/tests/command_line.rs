@@ -386,3 +386,28 @@ fn health_is_asked_without_a_configuration_and_answers_by_its_exit_code() {
     endpoint.sigterm();
     assert!(endpoint.wait(SOON).is_success());
 }
+
+#[test]
+fn output_that_can_not_be_written_is_told_and_output_that_nobody_reads_is_not() {
+    let told = |redirected: &str| {
+        let script = format!(
+            "set -o pipefail; for words in --help --version man 'completions bash' 'dlq --help'; do \"$1\" $words {redirected} || exit; done"
+        );
+        let full = format!(
+            "for words in --help --version man 'completions bash' 'dlq --help'; do \"$1\" $words {redirected}; test $? = 1 || exit 9; done"
+        );
+        let script = if redirected.contains("full") { full } else { script };
+        let output = bash(&script, &[&tidegate_binary()]);
+        (output.status.code(), text(&output.stderr))
+    };
+    let (code, said) = told("> /dev/full");
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(said.lines().count(), 5, "{said}");
+    assert!(
+        said.lines()
+            .all(|line| line.starts_with("error: standard output can't be written to: No space left")),
+        "{said}"
+    );
+    // What reads has gone before anything is written.
+    assert_eq!(told("| true"), (Some(0), String::new()));
+}

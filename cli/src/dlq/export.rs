@@ -10,6 +10,7 @@ use tidegate_operator::{Exported, OperatorError, Selection};
 use super::Common;
 use super::filter::FilterArgs;
 use super::opened::Opened;
+use crate::output::Output;
 use crate::{Answer, print, print_note};
 
 #[derive(Debug, Args)]
@@ -56,7 +57,7 @@ pub(crate) fn run(config: Config, export: &Export) -> Answer {
             opened.inbox.export_lines(&snapshot, &mut std::io::BufWriter::new(file))?
         }
         (_, None) => {
-            let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+            let mut out = std::io::BufWriter::new(Output);
             let exported = opened.inbox.export_lines(&snapshot, &mut out)?;
             out.flush()?;
             exported

@@ -58,6 +58,15 @@ pub enum DevError {
     /// Something on this machine: a port, a folder, the terminal, a thread.
     #[error("this machine refuses: {0}")]
     Local(#[from] std::io::Error),
+    /// The live view can't be shown.
+    #[error("the terminal can't be drawn on: {0}; --plain prints lines instead")]
+    Draw(#[source] std::io::Error),
+    /// What is to be told can't be written.
+    #[error("standard output can't be written to: {0}; nothing more could be told, so this has ended")]
+    Output(#[source] std::io::Error),
+    /// Whoever read what is told has gone (`| head`).
+    #[error("nobody reads standard output any more")]
+    Unread,
     /// No folder can be made.
     #[error("no folder can be made in {}: {reason}; set TMPDIR to a folder in which this user may write", within.display())]
     Folder {

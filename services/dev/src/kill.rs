@@ -2,17 +2,13 @@
 //! what was seen: by the endpoint, by the second worker's metrics, and in the topics themselves, since a killed process takes its
 //! counters with it.
 
-use std::collections::{HashMap, HashSet};
-use std::ops::ControlFlow;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::telemetry::{Metrics, init_logs_to};
-use tidegate_domain::Mark;
 use tidegate_domain::mark::Skip;
-use tidegate_kafka::single::read_topic;
-use tidegate_pipeline::changelog::format::{self, Entry};
 use tidegate_pipeline::events;
 use tidegate_service::wiring;
 
@@ -21,17 +17,19 @@ use crate::demo::events::CLASSES;
 use crate::demo::producer::{self, Producer, Published, Repeats};
 use crate::error::DevError;
 use crate::figures::Page;
-use crate::leave::{Leave, Wish};
-use crate::servers::{Servers, Source, config};
+use crate::held::Held;
+use crate::leave::{Leave, Until, Wish};
+use crate::patience::patiently;
+use crate::servers::{Servers, Source, config, with_session};
 use crate::services::{Services, Which};
 use crate::session::{Folder, refuse_overrun, register_schemas};
 use crate::sum::{Row, Sum};
-use crate::view::{say, write_error};
+use crate::view::{columns, say, tell, write_error};
 use crate::worker_process::{WorkerPlace, WorkerProcess};
 use crate::{End, Load, demo};
 
-/// How long the group waits for a dead member. A cluster's own brokers would not go below 6 s.
-const SESSION: Duration = Duration::from_secs(4);
+/// How long the group waits for a dead member: short enough to watch a takeover. A cluster's own brokers would not go below 6 s.
+pub(crate) const SESSION: Duration = Duration::from_secs(4);
 /// How long a supervisor takes to start a process again.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 const READY_WITHIN: Duration = Duration::from_secs(60);
@@ -41,25 +39,19 @@ const TICK: Duration = Duration::from_millis(100);
 /// How many jobs must be in hand for the kill to be worth it.
 const IN_HAND: usize = 5;
 
-/// The configuration, with a session short enough to watch a takeover.
-pub(crate) fn with_short_session(config: Arc<Config>) -> Arc<Config> {
-    let mut config = Arc::unwrap_or_clone(config);
-    config.consume.session_timeout = SESSION;
-    Arc::new(config)
-}
-
 pub(crate) async fn run(load: Load) -> Result<End, DevError> {
     let leave = Leave::on_signals()?;
     let folder = Folder::new()?;
     let log = folder.path().join("worker.log");
     let result = tokio::select! {
-        told = tell(load, &folder, &log) => told.map(|()| End::InOrder),
+        told = story(load, &folder, &log) => told.map(|()| End::InOrder),
         () = leave.wait_for(Wish::Leave) => {
-            say("Ended in the middle of the story; the worker process is ended too.");
-            Ok(End::InOrder)
+            tell("Ended in the middle of the story; the worker process is ended too.")
+                .map(|()| leave.end(Until::ItsEnd))
         }
     };
-    if result.is_err() {
+    // That nobody reads on is no fault of the worker's.
+    if result.as_ref().is_err_and(|error| !matches!(error, DevError::Unread | DevError::Output(_))) {
         tail(&log);
     }
     folder.end(false);
@@ -85,20 +77,22 @@ struct Stage {
     _servers: Servers,
 }
 
-async fn tell(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(), DevError> {
+async fn story(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(), DevError> {
     let (mut stage, mut worker) = begin(load, folder, log).await?;
     stage.until_in_hand(&mut worker, load).await?;
     let killed = stage.kill(worker).await?;
     tokio::time::sleep(RESTART_AFTER).await;
     let mut worker = WorkerProcess::start(&stage.place, log).await?;
-    say(&format!(
+    tell(&format!(
         "Started process {} in its place. The group waits {} s for the dead one before it gives its partitions away \
          (consume.session_timeout; 45 s by default).",
         worker.pid(),
         SESSION.as_secs()
-    ));
+    ))?;
     let page = stage.until_ended(&mut worker).await?;
-    let told = stage.conclude(&killed, &page);
+    let config = stage.config.clone();
+    let held = patiently(move || Held::read(&config)).await??;
+    let told = stage.conclude(&killed, &page, &held);
     stage.services.stop().await?;
     told
 }
@@ -112,7 +106,7 @@ async fn begin(
     let endpoint = Endpoint::start(Pace::Slow).await?;
     let (addresses, state) = (servers.addresses(), folder.state());
     let text = demo::config(&endpoint.url());
-    let config = with_short_session(config(Source::Text(&text), &addresses, &state)?);
+    let config = with_session(config(Source::Text(&text), &addresses, &state)?, SESSION);
     init_logs_to(std::fs::File::create(folder.path().join("tidegate.log"))?, &config.observe)?;
     let metrics = Metrics::install()?;
     events::describe();
@@ -134,12 +128,12 @@ async fn begin(
         }
         tokio::time::sleep(TICK).await;
     }
-    say(&format!(
+    tell(&format!(
         "Ingest and retry run in this process ({}), the worker is process {}. {} a second are published.",
         std::process::id(),
         worker.pid(),
         load.rate
-    ));
+    ))?;
     // Without repeats, whatever a worker skips was delivered twice.
     let load = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::None };
     let producer = Producer::start(&wiring::kafka(&config), ids, load)?;
@@ -196,11 +190,11 @@ impl Stage {
         let (in_hand, before) = (self.endpoint.open(), self.endpoint.keys());
         worker.kill().await?;
         let done = before.values().filter(|seen| seen.done > 0).count();
-        say(&format!(
+        tell(&format!(
             "Killed process {pid} (SIGKILL) with {} jobs in hand: the endpoint had their calls, and they had no answer yet. {done} jobs \
              were done.",
             in_hand.len()
-        ));
+        ))?;
         Ok(Killed { in_hand, before })
     }
 
@@ -229,9 +223,9 @@ impl Stage {
             if told.elapsed() >= Duration::from_secs(1) {
                 told = Instant::now();
                 let skipped = page.sum(events::DUPLICATES, &[]);
-                say(&format!(
+                tell(&format!(
                     "  {published} published, {ended} at an end, {skipped} delivered again and skipped"
-                ));
+                ))?;
             }
             tokio::time::sleep(TICK).await;
         }
@@ -250,7 +244,7 @@ impl Stage {
         tiers.map(of_tier).sum()
     }
 
-    fn conclude(&self, killed: &Killed, page: &Page) -> Result<(), DevError> {
+    fn conclude(&self, killed: &Killed, page: &Page, held: &Held) -> Result<(), DevError> {
         let seen = self.endpoint.keys();
         let again = killed.in_hand.iter().filter(|key| {
             let calls = |keys: &HashMap<String, KeySeen>| keys.get(*key).map_or(0, |seen| seen.calls);
@@ -259,28 +253,25 @@ impl Stage {
         let again = again.count();
         let [done, waited, dead] = skipped(page);
         let done_twice = seen.values().filter(|seen| seen.done > 1).count();
-        say(&format!(
+        tell(&format!(
             "Delivered again: {again} of the {} jobs in hand ran again, each with the Idempotency-Key of its first call.",
             killed.in_hand.len()
-        ));
-        say(&format!(
+        ))?;
+        tell(&format!(
             "Delivered again and skipped: {done} that were done, {waited} whose later copy waited for its retry, {dead} that were \
              dead-lettered."
-        ));
-        say(&format!(
+        ))?;
+        tell(&format!(
             "Done twice: {done_twice}. Their answer had been given, and not yet been marked: the window that the Idempotency-Key closes \
              at the endpoint."
-        ));
-        let sum = self.sum(&seen, page)?;
-        say(&format!("\n{sum}"));
+        ))?;
+        let sum = self.sum(&seen, page, held);
+        say(&format!("\n{}", sum.told(columns())))?;
         match self.problem(&sum, killed, &seen) {
             Some(problem) => Err(DevError::WrongSum(problem)),
-            None => {
-                say(
-                    "Every record is accounted for: in the marks of what is done, in the dead-letter topic, and at the endpoint.",
-                );
-                Ok(())
-            }
+            None => tell(
+                "Every record is accounted for: in the marks of what is done, in the dead-letter topic, and at the endpoint.",
+            ),
         }
     }
 
@@ -292,9 +283,8 @@ impl Stage {
     }
 
     /// From the topics: what is marked as done, and what is dead-lettered.
-    fn sum(&self, seen: &HashMap<String, KeySeen>, page: &Page) -> Result<Sum, DevError> {
-        let done = self.done_keys()?;
-        let (refused, unreadable) = self.dead_letters()?;
+    fn sum(&self, seen: &HashMap<String, KeySeen>, page: &Page, held: &Held) -> Sum {
+        let Held { done, refused, unreadable } = held;
         let published: [Published; 3] = self.producer.published();
         let mut sum = Sum { is_final: true, ..Sum::default() };
         for ((row, class), published) in sum.rows.iter_mut().zip(&CLASSES).zip(published) {
@@ -310,41 +300,7 @@ impl Stage {
                 seen: self.endpoint.totals(class.name),
             };
         }
-        Ok(sum)
-    }
-
-    fn done_keys(&self) -> Result<HashSet<String>, DevError> {
-        let (kafka, names) = (wiring::kafka(&self.config), wiring::names(&self.config));
-        let mut marks: HashMap<String, Mark> = HashMap::new();
-        for tier in self.config.tiers.keys() {
-            read_topic(&kafka, names.marks(tier.as_str()).as_str(), |found| {
-                if let Ok((_, Entry::Marks(entries))) = format::read(found.record.value().unwrap_or_default())
-                {
-                    for entry in entries {
-                        let known = marks.entry(entry.key.to_string()).or_default();
-                        *known = known.join(entry.mark);
-                    }
-                }
-                ControlFlow::Continue(())
-            })?;
-        }
-        Ok(marks.into_iter().filter(|(_, mark)| mark.done.is_some()).map(|(key, _)| key).collect())
-    }
-
-    /// The keys of jobs that were refused, and how many records of each source topic were no jobs.
-    fn dead_letters(&self) -> Result<(HashSet<String>, HashMap<String, u64>), DevError> {
-        let (kafka, names) = (wiring::kafka(&self.config), wiring::names(&self.config));
-        let (mut jobs, mut others) = (HashSet::new(), HashMap::new());
-        read_topic(&kafka, names.dlq().as_str(), |found| {
-            let text =
-                |header| found.record.header(header).map(|value| String::from_utf8_lossy(value).into_owned());
-            match (text("job-key"), text("__connect.errors.topic")) {
-                (Some(key), _) => _ = jobs.insert(key),
-                (None, topic) => *others.entry(topic.unwrap_or_default()).or_default() += 1,
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok((jobs, others))
+        sum
     }
 }
 

@@ -12,9 +12,12 @@ mod dead_letters;
 mod demo;
 mod error;
 mod figures;
+mod held;
 mod kill;
 mod leave;
+mod others;
 mod own;
+mod patience;
 mod registry;
 mod servers;
 mod services;
@@ -68,10 +71,13 @@ pub const HIGHEST_RATE: u32 = 500;
 /// How dev mode ended, when it did not fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// In order: what was begun is finished and told.
+    /// In order: what was begun is finished and told, and it was all that there was to do, or somebody was to end it.
     InOrder,
-    /// At once, because somebody asked twice.
-    AtOnce,
+    /// By a signal before its own end, or at once because somebody asked twice.
+    Interrupted {
+        /// The exit code: 128 and the signal's number.
+        code: u8,
+    },
 }
 
 /// Plays until it ends by itself or somebody ends it. Blocks.
@@ -89,5 +95,9 @@ pub fn run(options: &Options) -> Result<End, DevError> {
     });
     // The process is about to end. Whatever was not waited for, since it failed or somebody was in a hurry, must not find its runtime gone.
     std::mem::forget(runtime);
-    end
+    match end {
+        // As other tools do whose output goes to one that has read enough.
+        Err(DevError::Unread) => Ok(End::InOrder),
+        end => end,
+    }
 }

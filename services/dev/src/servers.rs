@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_bootstrap::config::{StandIn, process_environment};
 use tidegate_bootstrap::{Config, ConfigError};
@@ -82,6 +83,14 @@ fn config_in(
 
 /// Starts and hand-overs go as they should here, and are no news. Nor is it that no schema is there before the first event.
 const LOG: &str = "warn,tidegate_codec::registry=error";
+
+/// The configuration with another time after which the group gives up a member that is not heard of. So long, but for a second, the
+/// embedded broker also waits for the others whenever a member joins or leaves, whoever has answered.
+pub(crate) fn with_session(config: Arc<Config>, session: Duration) -> Arc<Config> {
+    let mut config = Arc::unwrap_or_clone(config);
+    config.consume.session_timeout = session;
+    Arc::new(config)
+}
 
 /// Where a configuration comes from.
 #[derive(Debug, Clone, Copy)]

@@ -6,20 +6,19 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use tidegate_bootstrap::Config;
-use tidegate_bootstrap::telemetry::{Metrics, init_logs, init_logs_to};
+use tidegate_bootstrap::telemetry::{Metrics, init_logs_since, init_logs_to};
 use tidegate_codec::value_subject;
 use tidegate_pipeline::events;
 use tidegate_service::wiring;
 
-use crate::End;
 use crate::dead_letters::DeadLetters;
 use crate::demo::events::CLASSES;
 use crate::error::DevError;
 use crate::figures::Page;
-use crate::leave::{Leave, Wish};
+use crate::leave::{By, Leave, Wish};
 use crate::services::{Services, Which};
 use crate::snapshot::{Observer, Snapshot};
-use crate::view::{Show, Told, View, is_live, write_error};
+use crate::view::{Show, Told, View, is_live, is_of_closed_terminal, write_error};
 
 /// How often there is something new to see.
 const TICK: Duration = Duration::from_millis(250);
@@ -59,10 +58,10 @@ impl Folder {
         self.dir.path().join("state")
     }
 
-    /// Sends logs to a file of this folder where the screen is taken, else to standard error.
-    pub(crate) fn init_logs(&mut self, config: &Config, live: bool) -> Result<(), DevError> {
+    /// Sends logs to a file of this folder where the screen is taken, else to standard error, beside lines of the same clock.
+    pub(crate) fn init_logs(&mut self, config: &Config, live: bool, began: Instant) -> Result<(), DevError> {
         if !live {
-            return Ok(init_logs(&config.observe)?);
+            return Ok(init_logs_since(began, &config.observe)?);
         }
         let file = std::fs::File::create(self.dir.path().join(LOG))?;
         self.has_log = true;
@@ -110,6 +109,26 @@ fn remove(path: &Path) -> std::io::Result<()> {
 
 const LOG: &str = "tidegate.log";
 
+/// How services were ended that nothing had gone wrong with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// What was begun is finished.
+    InOrder,
+    /// Somebody asked twice.
+    AtOnce,
+}
+
+/// A terminal that is closed is a wish to leave and no error. Whatever else keeps it from being drawn on is one: nobody asked to leave.
+fn leave_what_is_not_shown(error: DevError, leave: &Leave) -> Result<(), DevError> {
+    match error {
+        DevError::Draw(error) if is_of_closed_terminal(&error) => {
+            leave.wish(By::ClosedTerminal);
+            Ok(())
+        }
+        error => Err(error),
+    }
+}
+
 /// A run of services, seen from outside.
 pub(crate) struct Session {
     pub(crate) leave: Leave,
@@ -126,11 +145,16 @@ pub(crate) struct Session {
 
 impl Session {
     /// Starts the services and the view.
-    pub(crate) fn begin(config: &Arc<Config>, leave: Leave, show: Show) -> Result<Self, DevError> {
+    pub(crate) fn begin(
+        config: &Arc<Config>,
+        leave: Leave,
+        show: Show,
+        began: Instant,
+    ) -> Result<Self, DevError> {
         let metrics = Metrics::install()?;
         events::describe();
         let services = Services::start(config, Which::All)?;
-        let observer = Observer::new(config, Instant::now());
+        let observer = Observer::new(config, began);
         let dead_letters = is_live(show).then(|| DeadLetters::follow(config)).transpose()?;
         let view = View::begin(is_live(show), &leave)?;
         Ok(Self {
@@ -164,14 +188,8 @@ impl Session {
         }
         snapshot.published = published;
         if let Err(error) = self.view.show(&snapshot) {
-            // A terminal that is closed is a wish to leave and no error, whether its signal comes before this or after it.
             self.view = View::nothing();
-            if self.leave.now() == Wish::Stay {
-                self.leave.wish();
-                write_error(&format!(
-                    "note: the terminal can't be drawn on ({error}), so this ends; --plain prints lines"
-                ));
-            }
+            leave_what_is_not_shown(error, &self.leave)?;
         }
         Ok(snapshot)
     }
@@ -212,9 +230,9 @@ impl Session {
     pub(crate) async fn end_after<T>(
         mut self,
         result: Result<T, DevError>,
-    ) -> Result<(T, End, Page), DevError> {
+    ) -> Result<(T, Way, Page), DevError> {
         match result {
-            Ok(value) => self.end().await.map(|(end, page)| (value, end, page)),
+            Ok(value) => self.end().await.map(|(way, page)| (value, way, page)),
             Err(error) => {
                 self.view = View::nothing();
                 if tokio::time::timeout(FAILED_WITHIN, self.end()).await.is_err() {
@@ -226,16 +244,16 @@ impl Session {
     }
 
     /// Stops the services, and gives the screen back; returns what they had said last. A second wish to leave cuts it short.
-    async fn end(self) -> Result<(End, Page), DevError> {
+    async fn end(self) -> Result<(Way, Page), DevError> {
         let Self { leave, services, metrics, view, .. } = self;
-        let end = tokio::select! {
-            stopped = services.stop() => stopped.map(|()| End::InOrder)?,
-            () = leave.wait_for(Wish::Now) => End::AtOnce,
+        let way = tokio::select! {
+            stopped = services.stop() => stopped.map(|()| Way::InOrder)?,
+            () = leave.wait_for(Wish::Now) => Way::AtOnce,
         };
         drop(view);
         let page = Page::parse(&metrics.render());
         refuse_overrun(&page)?;
-        Ok((end, page))
+        Ok((way, page))
     }
 }
 
@@ -262,9 +280,23 @@ pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevErr
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Error, ErrorKind};
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use super::*;
+
+    #[test]
+    fn only_a_terminal_that_is_closed_is_a_wish_and_no_failure() {
+        let leave = Leave::default();
+        let closed = DevError::Draw(Error::from_raw_os_error(libc::EIO));
+        assert!(leave_what_is_not_shown(closed, &leave).is_ok());
+        assert_eq!(leave.now(), Wish::Leave);
+        let leave = Leave::default();
+        let failed =
+            leave_what_is_not_shown(DevError::Draw(ErrorKind::WouldBlock.into()), &leave).unwrap_err();
+        assert_eq!((leave.now(), failed.exit_code() as u8), (Wish::Stay, 1));
+        assert!(failed.to_string().contains("--plain"), "{failed}");
+    }
 
     #[test]
     fn a_folder_that_is_still_written_to_is_gone_in_the_end_and_does_not_come_back() {

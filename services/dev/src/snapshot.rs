@@ -75,6 +75,8 @@ pub(crate) struct Snapshot {
     pub(crate) published: Option<u64>,
     pub(crate) classes: Vec<ClassFigures>,
     pub(crate) delays: Vec<TierDelays>,
+    /// The rungs that no retry of the ladder begins with.
+    pub(crate) wait_only: Vec<String>,
     /// Events that ingest dead-lettered.
     pub(crate) unreadable: u64,
     /// The one that happened last first.
@@ -112,6 +114,7 @@ pub(crate) struct Observer {
     classes: Vec<(String, String, bool)>,
     tiers: Vec<String>,
     rungs: Vec<Duration>,
+    wait_only: Vec<String>,
     pages: VecDeque<(Instant, Page)>,
     causes: BTreeMap<(String, String), (u64, Instant)>,
 }
@@ -129,6 +132,7 @@ impl Observer {
             began: now,
             names: wiring::names(config),
             tiers: config.tiers.keys().map(|t| t.as_str()).filter(used).map(str::to_owned).collect(),
+            wait_only: config.retry.wait_only.iter().map(|rung| rung_name(rung.delay())).collect(),
             rungs: config.retry.rungs().iter().map(|rung| rung.delay()).collect(),
             classes,
             pages: VecDeque::new(),
@@ -151,6 +155,7 @@ impl Observer {
             classes: self.classes.iter().map(|class| self.class(class, &delays, now)).collect(),
             unreadable: self.newest().sum(events::EVENTS, &[("fate", "dead")]),
             delays,
+            wait_only: self.wait_only.clone(),
             ..Snapshot::default()
         };
         snapshot.add_causes(causes);
@@ -309,7 +314,7 @@ tidegate_events_total{{topic="events",fate="dead"}} 4
         // 120 jobs, less 105 at an end, less 4 delayed.
         assert_eq!((charge.waiting, charge.delayed), (11, Delayed::Exactly(4)));
         assert_eq!((class("export").waiting, class("export").delayed), (5, Delayed::Shared));
-        assert_eq!(snapshot.unreadable, 4);
+        assert_eq!((snapshot.unreadable, snapshot.wait_only.join(" ")), (4, "1m 10m".to_owned()));
         let bulk = snapshot.delays.iter().find(|delay| delay.tier == "bulk").unwrap();
         assert!(bulk.rungs.contains(&("4s".to_owned(), 2)), "{bulk:?}");
     }

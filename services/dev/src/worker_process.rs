@@ -16,8 +16,8 @@ use tokio::process::{Child, ChildStdin, Command};
 use crate::demo;
 use crate::error::DevError;
 use crate::figures::Page;
-use crate::kill::with_short_session;
-use crate::servers::{Addresses, Source, config};
+use crate::kill::SESSION;
+use crate::servers::{Addresses, Source, config, with_session};
 use crate::services::used_tiers;
 use crate::view::say;
 
@@ -44,7 +44,7 @@ pub fn work(place: &WorkerPlace) -> Result<(), DevError> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         let text = demo::config(&place.endpoint);
-        let config = with_short_session(config(Source::Text(&text), &place.addresses, &place.state)?);
+        let config = with_session(config(Source::Text(&text), &place.addresses, &place.state)?, SESSION);
         init_logs(&config.observe)?;
         let metrics = Metrics::install()?;
         events::describe();
@@ -53,7 +53,7 @@ pub fn work(place: &WorkerPlace) -> Result<(), DevError> {
         let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let observe = ObserveServer::bind(any_port, process.health.clone(), metrics).await;
         let observe = observe.map_err(|error| std::io::Error::other(error.to_string()))?;
-        say(&format!("http://{}", observe.address()));
+        say(&format!("http://{}", observe.address()))?;
         tokio::spawn(observe.serve(std::future::pending()));
         end_with_stdin(shutdown)?;
         let tiers = used_tiers(&config);
@@ -82,9 +82,19 @@ pub(crate) struct WorkerProcess {
     child: Child,
     pid: u32,
     url: String,
+    log: PathBuf,
     /// It ends when this is closed.
     _stdin: Option<ChildStdin>,
     client: reqwest::Client,
+}
+
+/// What a worker process said last, in words of an error: whoever reads it has no file to look into, since the log goes with the run.
+fn last_words(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    match text.lines().rfind(|line| !line.trim().is_empty()) {
+        Some(line) => format!("it said last: {}", line.trim()),
+        None => "it said nothing: the system may have ended it, for want of memory for one".to_owned(),
+    }
 }
 
 /// How long it may take to begin.
@@ -93,7 +103,7 @@ const BEGINS_WITHIN: Duration = Duration::from_secs(30);
 impl WorkerProcess {
     /// Starts one; what it logs goes to a file.
     pub(crate) async fn start(place: &WorkerPlace, log: &Path) -> Result<Self, DevError> {
-        let log = std::fs::File::options().create(true).append(true).open(log)?;
+        let to = std::fs::File::options().create(true).append(true).open(log)?;
         let mut command = Command::new(std::env::current_exe()?);
         command
             .arg(COMMAND)
@@ -102,7 +112,7 @@ impl WorkerProcess {
             .arg(&place.state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(log)
+            .stderr(to)
             // Ctrl-C is for the one that started it.
             .process_group(0)
             .kill_on_drop(true);
@@ -111,10 +121,11 @@ impl WorkerProcess {
         let mut lines = BufReader::new(stdout).lines();
         let said = tokio::time::timeout(BEGINS_WITHIN, lines.next_line()).await;
         let Ok(Ok(Some(url))) = said else {
-            return Err(DevError::Worker("ended before it had begun; its log says why".to_owned()));
+            return Err(DevError::Worker(format!("ended before it had begun; {}", last_words(log))));
         };
         let (pid, stdin) = (child.id().unwrap_or_default(), child.stdin.take());
-        Ok(Self { child, pid, url, _stdin: stdin, client: reqwest::Client::new() })
+        let log = log.to_owned();
+        Ok(Self { child, pid, url, log, _stdin: stdin, client: reqwest::Client::new() })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -133,7 +144,9 @@ impl WorkerProcess {
             Some(status) if status.signal().is_some() => {
                 Err(DevError::Worker(format!("was ended by a signal ({status}): start dev mode again")))
             }
-            Some(status) => Err(DevError::Worker(format!("ended by itself: {status}; its log says why"))),
+            Some(status) => {
+                Err(DevError::Worker(format!("ended by itself ({status}); {}", last_words(&self.log))))
+            }
         }
     }
 
@@ -149,5 +162,30 @@ impl WorkerProcess {
             |error: reqwest::Error| DevError::Worker(format!("does not show its metrics: {error}"));
         let answer = self.client.get(format!("{}/metrics", self.url)).send().await.map_err(unreadable)?;
         Ok(Page::parse(&answer.text().await.map_err(unreadable)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_worker_that_does_not_begin_is_told_with_its_last_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("worker.log");
+        let addresses =
+            Addresses { bootstrap: "127.0.0.1:1".to_owned(), registry: "http://127.0.0.1:1".to_owned() };
+        let place = WorkerPlace {
+            addresses,
+            endpoint: "http://127.0.0.1:1".to_owned(),
+            state: folder.path().to_owned(),
+        };
+        // The binary of this process is the one of its tests, which knows no such command.
+        let error = WorkerProcess::start(&place, &log).await.unwrap_err().to_string();
+        let said = std::fs::read_to_string(&log).unwrap();
+        let last = said.lines().rfind(|line| !line.is_empty()).unwrap();
+        assert!(!last.is_empty() && error.ends_with(&format!("it said last: {last}")), "{error}\n{said}");
+        std::fs::write(&log, "\n").unwrap();
+        assert!(last_words(&log).starts_with("it said nothing"));
     }
 }

@@ -3,13 +3,15 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use parking_lot::Mutex;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogFormat, Observe};
@@ -33,10 +35,39 @@ pub enum TelemetryError {
 
 /// Sends all log lines of the process to stderr, filtered and formatted as configured. Once per process.
 pub fn init_logs(observe: &Observe) -> Result<(), TelemetryError> {
+    init_logs_with(SystemTime, observe)
+}
+
+/// The same, but for the clock: each line of text says how many seconds after `began` it was written, for whoever tells more in such
+/// seconds beside it.
+pub fn init_logs_since(began: Instant, observe: &Observe) -> Result<(), TelemetryError> {
+    match observe.log_format {
+        LogFormat::Text => init_logs_with(Since(began), observe),
+        // Whoever reads it with a program wants the time of day.
+        LogFormat::Json => init_logs(observe),
+    }
+}
+
+struct Since(Instant);
+
+impl FormatTime for Since {
+    fn format_time(&self, out: &mut Writer<'_>) -> std::fmt::Result {
+        write!(out, "{:>6.1} s", self.0.elapsed().as_secs_f64())
+    }
+}
+
+fn init_logs_with(
+    clock: impl FormatTime + Send + Sync + 'static,
+    observe: &Observe,
+) -> Result<(), TelemetryError> {
     let filter = EnvFilter::new(observe.log.as_str());
     let colours =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(io::stderr);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_timer(clock)
+        .with_ansi(colours)
+        .with_writer(io::stderr);
     match observe.log_format {
         LogFormat::Text => lines.finish().try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,

@@ -47,7 +47,7 @@ impl std::fmt::Debug for Subscription {
 pub struct GroupMember {
     consumer: Arc<BaseConsumer<GroupContext>>,
     thread: JoinHandle<()>,
-    left: oneshot::Receiver<()>,
+    left: oneshot::Receiver<Left>,
     shards: Vec<ShardPort>,
 }
 
@@ -65,6 +65,12 @@ const LOOK_FOR_BROKERS: Duration = Duration::from_millis(500);
 const NAME_BROKERS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 /// How long leaving may take past the drain deadline.
 const LEAVE_GRACE: Duration = Duration::from_secs(10);
+/// How long a member that left amid a division of its group waits for the group's answer: all that counts is done by then.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// Every member hears that its group is divided anew by its next heartbeat; after so many, the division hangs on somebody else.
+const HEARTBEATS_OF_A_DIVISION: u32 = 2;
+/// A busy machine takes its time to call back.
+const DIVISION_AT_LEAST: Duration = Duration::from_secs(1);
 
 impl GroupMember {
     /// Joins the group; partitions come to `shards` as the group assigns them.
@@ -75,6 +81,8 @@ impl GroupMember {
         fatal: Fatal,
     ) -> Result<Self, ConnectError> {
         let context = GroupContext {
+            group: subscription.group.clone(),
+            leaves: AtomicBool::new(false),
             shards: shards.clone(),
             start: subscription.start,
             forwards_to: Names::of_ingest_group(&subscription.group),
@@ -86,7 +94,6 @@ impl GroupMember {
             refused_commits: AtomicU64::new(0),
             bootstrap: settings.bootstrap.clone(),
             joined: watch::Sender::new(false),
-            leaves: AtomicBool::new(false),
             outage: watch::Sender::new(None),
             refused: Mutex::new(None),
         };
@@ -100,12 +107,14 @@ impl GroupMember {
         let (tell, left) = oneshot::channel();
         let thread = {
             let (consumer, deadline) = (consumer.clone(), subscription.drain_deadline);
+            let division = (settings.heartbeat() * HEARTBEATS_OF_A_DIVISION).max(DIVISION_AT_LEAST);
             std::thread::Builder::new()
                 .name("kafka-events".to_owned())
                 .spawn(move || {
-                    serve(&consumer, deadline, &Told { group, fatal });
+                    let told = Told { group, fatal };
+                    serve(&consumer, &told);
                     // Nobody listens when the member was dropped without leaving.
-                    let _heard = tell.send(());
+                    let _heard = tell.send(give_back(&consumer, deadline, division, &told));
                 })
                 .map_err(|error| ConnectError::Configuration(KafkaError::ClientCreation(error.to_string())))?
         };
@@ -127,12 +136,15 @@ impl GroupMember {
         self.consumer.context().outage.subscribe()
     }
 
-    /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards.
+    /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards. Amid a
+    /// division of the group, whose end others decide, nothing is committed and no answer is waited for: what was settled is
+    /// delivered again to the next owner, and skipped by its marks.
     pub async fn leave(self) {
         self.consumer.context().leaves.store(true, Ordering::Release);
-        if self.left.await.is_err() {
+        let left = self.left.await.unwrap_or_else(|_| {
             warn!("the event thread ended by itself");
-        }
+            Left::InOrder
+        });
         for shard in &self.shards {
             shard.control.push(Control::Stop);
         }
@@ -142,10 +154,29 @@ impl GroupMember {
         }
         // The last reference closes the consumer, which blocks for a moment.
         let consumer = self.consumer;
-        if tokio::task::spawn_blocking(move || drop(consumer)).await.is_err() {
-            warn!("closing the consumer failed");
+        let closed = tokio::task::spawn_blocking(move || drop(consumer));
+        match left {
+            Left::InOrder => {
+                if closed.await.is_err() {
+                    warn!("closing the consumer failed");
+                }
+            }
+            Left::AmidDivision => {
+                if tokio::time::timeout(ANSWER_WITHIN, closed).await.is_err() {
+                    info!("left without the answer of the group, which is still divided anew");
+                }
+            }
         }
     }
+}
+
+/// How a member gave its partitions back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// As the group asked for it.
+    InOrder,
+    /// While others held up the group's division.
+    AmidDivision,
 }
 
 /// Who hears of what ends the member.
@@ -154,7 +185,7 @@ struct Told {
     fatal: Fatal,
 }
 
-fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, drain: Duration, told: &Told) {
+fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, told: &Told) {
     let mut outage: Option<Outage> = None;
     while !consumer.context().leaves.load(Ordering::Acquire) {
         poll(consumer, told);
@@ -165,15 +196,32 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, drain: Duration, told: &Tol
             outage.get_or_insert_with(|| Outage::begin(now)).look_for_brokers(consumer, now);
         }
     }
+}
+
+/// Amid a division of its group, the client puts off that it unsubscribes, and asks for no partition, until the division is over.
+/// Somebody else may hold that up for as long as a session or a poll interval lasts, so it is not waited for without end: what runs
+/// would be cut off by the end of the process.
+fn give_back(
+    consumer: &Arc<BaseConsumer<GroupContext>>,
+    drain: Duration,
+    division: Duration,
+    told: &Told,
+) -> Left {
     consumer.unsubscribe();
-    let deadline = Instant::now() + drain + LEAVE_GRACE;
+    let begun = Instant::now();
+    let deadline = begun + drain + LEAVE_GRACE;
     while owns_any(consumer) {
+        if consumer.context().is_asked_for_none() && begun.elapsed() > division {
+            consumer.context().drain_unasked();
+            return Left::AmidDivision;
+        }
         if Instant::now() > deadline {
             warn!("leaving takes too long; the group takes the partitions back when the session times out");
-            return;
+            return Left::InOrder;
         }
         poll(consumer, told);
     }
+    Left::InOrder
 }
 
 /// No broker can be reached. The client tells when brokers are gone, and not when they are back.

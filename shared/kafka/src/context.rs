@@ -37,6 +37,9 @@ pub struct ShardPort {
 }
 
 pub(crate) struct GroupContext {
+    pub(crate) group: String,
+    /// Whether this member is to give all partitions back.
+    pub(crate) leaves: AtomicBool,
     pub(crate) shards: Vec<ShardPort>,
     pub(crate) start: Box<dyn Fn(&str) -> Start + Send + Sync>,
     /// The pipeline that this group forwards events to, where it is ingest.
@@ -50,8 +53,6 @@ pub(crate) struct GroupContext {
     pub(crate) refused_commits: AtomicU64,
     pub(crate) bootstrap: String,
     pub(crate) joined: watch::Sender<bool>,
-    /// This member is to give everything back and leave.
-    pub(crate) leaves: AtomicBool,
     /// Why no broker serves this client, from when all are lost until one answers.
     pub(crate) outage: watch::Sender<Option<String>>,
     /// What a broker has refused this client for, and when.
@@ -227,13 +228,50 @@ impl GroupContext {
     /// Kept partitions go on meanwhile: only this thread waits, while heartbeats go on in librdkafka's.
     fn revoke(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
         let begun = Instant::now();
-        let deadline = begun + self.drain_deadline;
+        self.count_taken(partitions);
         info!(
             partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?self.drain_deadline,
             "giving partitions back: nothing new begins, and what runs may end"
         );
+        let all = self.drain(self.disown(partitions), begun + self.drain_deadline);
+        if !all.positions.is_empty() && !consumer.assignment_lost() {
+            self.commit_last(consumer, &all.positions);
+        }
+        tell_drained(&all, begun.elapsed());
+        consumer.incremental_unassign(partitions)
+    }
+
+    /// Whether partitions are owned, and none has been asked back: a member that leaves is asked for all of them.
+    pub(crate) fn is_asked_for_none(&self) -> bool {
+        !self.owners.lock().is_empty()
+    }
+
+    /// Ends what runs on all partitions without having been asked to. Their last positions are not committed: the coordinator
+    /// answers no request of this member before the division is over. They are unassigned when the consumer is closed.
+    pub(crate) fn drain_unasked(&self) {
+        let begun = Instant::now();
+        let mut owned: BTreeMap<usize, Vec<TopicPartition>> = BTreeMap::new();
+        for (partition, shard) in std::mem::take(&mut *self.owners.lock()) {
+            owned.entry(shard).or_default().push(partition);
+        }
+        info!(
+            group = self.group, at_most = ?self.drain_deadline,
+            "the group is divided anew, and others hold that up: leaving without waiting for it, what runs may end"
+        );
+        tell_drained(&self.drain(owned, begun + self.drain_deadline), begun.elapsed());
+    }
+
+    /// Counts what is taken from a member that works on.
+    fn count_taken(&self, partitions: &TopicPartitionList) {
+        if !self.leaves.load(Ordering::Acquire) {
+            events::partitions_taken(&self.group, partitions.count());
+        }
+    }
+
+    /// Ends what runs on these partitions.
+    fn drain(&self, owned: BTreeMap<usize, Vec<TopicPartition>>, deadline: Instant) -> Drained {
         let mut answers = Vec::new();
-        for (shard, partitions) in self.disown(partitions) {
+        for (shard, partitions) in owned {
             debug!(shard, ?partitions, "revoked");
             let (reply, answer) = oneshot::channel();
             self.shards[shard].control.push(Control::Revoke { partitions, deadline, reply });
@@ -246,11 +284,7 @@ impl GroupContext {
             all.positions.extend(positions);
             (all.settled, all.left) = (all.settled + settled, all.left + left);
         }
-        if !all.positions.is_empty() && !consumer.assignment_lost() {
-            self.commit_last(consumer, &all.positions);
-        }
-        tell_drained(&all, begun.elapsed());
-        consumer.incremental_unassign(partitions)
+        all
     }
 
     fn commit_last(&self, consumer: &BaseConsumer<Self>, positions: &[(TopicPartition, CommitPosition)]) {
@@ -265,6 +299,7 @@ impl GroupContext {
 
     fn lose(&self, consumer: &BaseConsumer<Self>, partitions: &TopicPartitionList) -> KafkaResult<()> {
         let mut answers = Vec::new();
+        self.count_taken(partitions);
         warn!(
             partitions = partitions.count(), topics = ?by_topic(partitions),
             "lost: another process may own them already; nothing is committed"

@@ -85,27 +85,54 @@ impl Reports {
 /// How long the first question waits for its answer; each further one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
+/// How many questions must have gone unanswered, however late it is: a process that was stopped meanwhile has asked none, and waited for none.
+const LEAST_QUESTIONS: u32 = 4;
+
+/// When to give up asking.
+struct Questions {
+    until: Instant,
+    wait: Duration,
+    asked: u32,
+}
+
+impl Questions {
+    fn begin(now: Instant) -> Self {
+        Self { until: now + LOOK_TIMEOUT, wait: FIRST_WAIT, asked: 0 }
+    }
+
+    /// How long the next one is to wait for its answer; none: there is no next one.
+    fn next(&mut self, now: Instant) -> Option<Duration> {
+        let left = self.until.saturating_duration_since(now);
+        let wait = match (left.is_zero(), self.asked < LEAST_QUESTIONS) {
+            (true, false) => return None,
+            (true, true) => self.wait,
+            (false, _) => self.wait.min(left),
+        };
+        (self.wait, self.asked) = (self.wait * 2, self.asked + 1);
+        Some(wait)
+    }
+}
+
 /// What the cluster says about a topic, or about all. Asked until a broker answers, all of them refuse this client, or the time is up.
 pub(crate) fn metadata(
     consumer: &BaseConsumer<Reports>,
     bootstrap: &str,
     topic: Option<&str>,
 ) -> Result<Metadata, ConnectError> {
-    let deadline = Instant::now() + LOOK_TIMEOUT;
-    let mut wait = FIRST_WAIT;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let error = match consumer.fetch_metadata(topic, wait.min(left)) {
+    let mut questions = Questions::begin(Instant::now());
+    let mut unanswered = KafkaError::MetadataFetch(Code::OperationTimedOut);
+    while let Some(wait) = questions.next(Instant::now()) {
+        unanswered = match consumer.fetch_metadata(topic, wait) {
             Ok(metadata) => return Ok(metadata),
             Err(error) => error,
         };
-        wait *= 2;
         add_brokers(consumer, bootstrap);
         take_reports(consumer);
-        if consumer.context().is_final() || Instant::now() >= deadline {
-            return Err(consumer.context().explain(bootstrap, &error));
+        if consumer.context().is_final() {
+            break;
         }
     }
+    Err(consumer.context().explain(bootstrap, &unanswered))
 }
 
 /// The context hears of errors and log lines in `poll` only. A wait above zero makes it take log lines without end, and keeps calls
@@ -121,4 +148,25 @@ pub(crate) fn client<T: FromClientConfigAndContext<Reports>>(
     config.set("log.connection.close", "true").set_log_level(RDKafkaLogLevel::Info);
     let protocol = config.get("security.protocol").unwrap_or("PLAINTEXT").to_owned();
     create(&config, Reports { protocol, reported: Mutex::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_fill_their_time_and_a_process_that_stood_still_asks_again() {
+        let begin = Instant::now();
+        let (mut questions, mut now, mut asked) = (Questions::begin(begin), begin, 0);
+        while let Some(wait) = questions.next(now) {
+            (now, asked) = (now + wait, asked + 1);
+        }
+        assert_eq!((now - begin, asked), (LOOK_TIMEOUT, 5));
+        let mut questions = Questions::begin(begin);
+        assert_eq!(questions.next(begin), Some(FIRST_WAIT));
+        // It is stopped, and goes on a minute later.
+        let late = begin + Duration::from_secs(60);
+        let waits: Vec<Duration> = std::iter::from_fn(|| questions.next(late)).collect();
+        assert_eq!(waits, [2, 4, 8].map(|times| FIRST_WAIT * times));
+    }
 }

@@ -139,6 +139,11 @@ impl KafkaSettings {
         config
     }
 
+    /// How often a member of a group says that it is alive, and hears whether the group is divided anew.
+    pub(crate) fn heartbeat(&self) -> Duration {
+        (self.session_timeout / 15).max(Duration::from_millis(100))
+    }
+
     /// A consumer of `group`. Offsets are committed by tidegate alone, and a position that is out of range is an error first.
     pub(crate) fn consumer(&self, group: &str) -> ClientConfig {
         let mut config = self.client("consumer");
@@ -154,7 +159,7 @@ impl KafkaSettings {
             .set("group.id", group)
             .set("partition.assignment.strategy", "cooperative-sticky")
             .set("session.timeout.ms", self.session_timeout.as_millis().to_string())
-            .set("heartbeat.interval.ms", (self.session_timeout.as_millis() / 15).max(100).to_string())
+            .set("heartbeat.interval.ms", self.heartbeat().as_millis().to_string())
             .set("enable.auto.commit", "false")
             .set("enable.auto.offset.store", "false")
             .set("auto.offset.reset", "error")

@@ -328,6 +328,33 @@ async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     assert_eq!(committed(&settings, "move", 4), i64::try_from(published).unwrap());
 }
 
+#[test]
+fn a_member_leaves_amid_a_division_of_its_group_though_others_hold_that_up() {
+    let cluster = cluster("divided", 4);
+    // So long, but for a second, the mock waits for other members whenever one joins.
+    let session_timeout = Duration::from_secs(16);
+    let settings = KafkaSettings { session_timeout, ..settings(&cluster) };
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    let (first, noted, fatal) = join(&settings, "divided");
+    (0..4).for_each(|n| publish(&publisher, "divided", n, b"before").unwrap());
+    until("its positions are committed", || committed(&settings, "divided", 4) == 4);
+    let begun = Instant::now();
+    let (second, _, _) = join(&settings, "divided");
+    // By its second heartbeat the first member has heard of it.
+    until("two heartbeats have passed", || begun.elapsed() > session_timeout / 15 * 2);
+    (0..4).for_each(|n| publish(&publisher, "divided", n, b"amid").unwrap());
+    until("it goes on meanwhile", || noted.lock().len() == 8);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(first.leave());
+    // As a process does that ends: the client itself is closed once the group has answered.
+    runtime.shutdown_background();
+    assert!(begun.elapsed() < session_timeout - Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert_eq!(fatal.reason(), None);
+    // It did meet the division: else it would have committed what it settled. The next owner gets that again.
+    assert_eq!(committed(&settings, "divided", 4), 4);
+    drop(second);
+}
+
 fn spec(name: &str, partitions: Option<u32>) -> TopicSpec {
     TopicSpec {
         name: name.to_owned(),

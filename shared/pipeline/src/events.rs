@@ -78,6 +78,8 @@ pub const PARTITION_HEAD_AGE: &str = "tidegate_partition_head_age_seconds";
 pub const OUT_OF_RANGE: &str = "tidegate_offset_out_of_range_total";
 /// Commits that the group coordinator refused.
 pub const COMMIT_ERRORS: &str = "tidegate_commit_errors_total";
+/// Partitions that a group took from a member that went on working, by group: others got them, or it was too late with its heartbeats.
+pub const PARTITIONS_TAKEN: &str = "tidegate_partitions_taken_total";
 
 /// Describes every metric, for the `# HELP` lines.
 pub fn describe() {
@@ -113,6 +115,7 @@ pub fn describe() {
     describe_gauge!(PARTITION_HEAD_AGE, Unit::Seconds, "age of the oldest unsettled record in the window");
     describe_counter!(OUT_OF_RANGE, "positions found outside what a topic holds");
     describe_counter!(COMMIT_ERRORS, "commits that the coordinator refused");
+    describe_counter!(PARTITIONS_TAKEN, "partitions that the group took from a member that went on working");
     from_the_start();
 }
 
@@ -338,4 +341,9 @@ pub fn foreign_marks(partition: &TopicPartition) {
 /// Counts a position outside what the topic holds.
 pub fn offset_out_of_range(partition: &TopicPartition) {
     counter!(OUT_OF_RANGE, "topic" => partition.topic.as_str().to_owned()).increment(1);
+}
+
+/// Counts partitions that the group took from a member that goes on working.
+pub fn partitions_taken(group: &str, partitions: usize) {
+    counter!(PARTITIONS_TAKEN, "group" => group.to_owned()).increment(partitions as u64);
 }

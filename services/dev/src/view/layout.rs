@@ -31,7 +31,7 @@ fn lines(snapshot: &Snapshot, width: usize, height: usize) -> Vec<Line<'static>>
         lines.push(Line::styled(cut(&text, width), RED));
     }
     lines.push(Line::default());
-    lines.extend(delays(&snapshot.delays, width));
+    lines.extend(delays(&snapshot.delays, &snapshot.wait_only, width));
     // The way out is the last line of any screen.
     let room = height.saturating_sub(lines.len() + 3);
     let commands = how_to_begin(snapshot);
@@ -143,8 +143,13 @@ fn table(classes: &[ClassFigures], width: usize) -> Vec<Line<'static>> {
     lines
 }
 
-fn delays(tiers: &[TierDelays], width: usize) -> Vec<Line<'static>> {
-    let mut lines = vec![Line::styled(cut("Waiting for a retry, by delay", width), BOLD)];
+fn delays(tiers: &[TierDelays], wait_only: &[String], width: usize) -> Vec<Line<'static>> {
+    let mut title = "Waiting for a retry, by delay".to_owned();
+    let longer = format!("{title} ({}: for longer waits only)", wait_only.join(", "));
+    if !wait_only.is_empty() && longer.chars().count() <= width {
+        title = longer;
+    }
+    let mut lines = vec![Line::styled(cut(&title, width), BOLD)];
     let longest = tiers.iter().map(|tier| tier.tier.chars().count() + 2).max().unwrap_or(0);
     for tier in tiers {
         let told = |rungs: &[&(String, u64)]| {
@@ -242,6 +247,7 @@ mod tests {
                 class("a-class-with-a-long-name", "bulk", Delayed::Shared),
             ],
             delays: vec![delays("critical"), delays("bulk")],
+            wait_only: vec!["1m".to_owned(), "10m".to_owned()],
             unreadable: 5,
             causes: vec![
                 Cause {
@@ -283,6 +289,7 @@ mod tests {
             "done/s    done  wait delay  dead  dupl. retries  wait p95   run p95",
             "101   12345    17     4    42   1234     617     12 ms     1.2 s",
             "5 events dead-lettered by ingest",
+            "Waiting for a retry, by delay (1m, 10m: for longer waits only)",
             "critical  1s: 3   4s: 1   16s: 0   1m: 0   10m: 7",
             "Failures, the last one first",
             "34 x  charge          just now   tried again: transient",

@@ -12,11 +12,12 @@ use std::time::Duration;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::execute;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+use ratatui::{Terminal, TerminalOptions, Viewport};
 
-use super::layout;
-use crate::leave::Leave;
+use super::{SIZE_OF_OLD, layout, size};
+use crate::leave::{By, INTERRUPT, Leave};
 use crate::snapshot::Snapshot;
 
 /// Whether the terminal is taken.
@@ -28,8 +29,20 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct Live {
     /// Never dropped: where the terminal is gone, it would write to standard error that it can't show the cursor, and panic where
     /// that is the same terminal.
-    terminal: ManuallyDrop<Terminal<CrosstermBackend<io::Stdout>>>,
+    terminal: ManuallyDrop<Screen>,
+    /// Whether the terminal has a size, which the screen follows.
+    is_sized: bool,
     stop: Arc<AtomicBool>,
+}
+
+type Screen = Terminal<CrosstermBackend<io::Stdout>>;
+
+/// The whole terminal, whatever its size becomes; of one that has none, what all of them had once.
+fn screen(is_sized: bool) -> io::Result<Screen> {
+    let (width, height) = SIZE_OF_OLD;
+    let viewport =
+        if is_sized { Viewport::Fullscreen } else { Viewport::Fixed(Rect::new(0, 0, width, height)) };
+    Terminal::with_options(CrosstermBackend::new(stdout()), TerminalOptions { viewport })
 }
 
 impl Live {
@@ -37,14 +50,14 @@ impl Live {
         tell_panics();
         enable_raw_mode()?;
         TAKEN.store(true, Ordering::Release);
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, is_sized) = (Arc::new(AtomicBool::new(false)), size().is_some());
         let opened = execute!(stdout(), EnterAlternateScreen)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(stdout())))
+            .and_then(|()| screen(is_sized))
             .map(ManuallyDrop::new)
             .and_then(|mut terminal| terminal.hide_cursor().map(|()| terminal));
         let keys = read_keys(stop.clone(), leave.clone());
         match (opened, keys) {
-            (Ok(terminal), Ok(())) => Ok(Self { terminal, stop }),
+            (Ok(terminal), Ok(())) => Ok(Self { terminal, is_sized, stop }),
             (Err(error), _) | (_, Err(error)) => {
                 stop.store(true, Ordering::Release);
                 give_back();
@@ -54,6 +67,11 @@ impl Live {
     }
 
     pub(super) fn show(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        let is_sized = size().is_some();
+        if is_sized != self.is_sized {
+            (self.terminal, self.is_sized) = (ManuallyDrop::new(screen(is_sized)?), is_sized);
+            self.terminal.clear()?;
+        }
         self.terminal.draw(|frame| layout::draw(snapshot, frame.area(), frame.buffer_mut())).map(drop)
     }
 }
@@ -99,7 +117,7 @@ fn read_keys(stop: Arc<AtomicBool>, leave: Leave) -> io::Result<()> {
     let read = move || {
         while !stop.load(Ordering::Acquire) {
             match event::poll(LOOK).and_then(|ready| if ready { event::read().map(Some) } else { Ok(None) }) {
-                Ok(Some(Event::Key(key))) if means_leave(&key) => leave.wish(),
+                Ok(Some(Event::Key(key))) => meant(&key).into_iter().for_each(|by| leave.wish(by)),
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(%error, "keys can't be read any more; signals still work");
@@ -111,10 +129,14 @@ fn read_keys(stop: Arc<AtomicBool>, leave: Leave) -> io::Result<()> {
     thread::Builder::new().name("keys".to_owned()).spawn(read).map(drop)
 }
 
-fn means_leave(key: &KeyEvent) -> bool {
-    let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
-    key.kind == KeyEventKind::Press
-        && (is_control_c || matches!(key.code, KeyCode::Char('q' | 'Q') | KeyCode::Esc))
+/// Whether a key means to leave, and how. Ctrl-C is the signal that it would be without this view.
+fn meant(key: &KeyEvent) -> Option<By> {
+    match key.code {
+        _ if key.kind != KeyEventKind::Press => None,
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(INTERRUPT),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(By::Key),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -124,10 +146,10 @@ mod tests {
     #[test]
     fn q_escape_and_control_c_mean_to_leave() {
         let key = |code, modifiers| KeyEvent::new(code, modifiers);
-        assert!(means_leave(&key(KeyCode::Char('q'), KeyModifiers::NONE)));
-        assert!(means_leave(&key(KeyCode::Esc, KeyModifiers::NONE)));
-        assert!(means_leave(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)));
-        assert!(!means_leave(&key(KeyCode::Char('c'), KeyModifiers::NONE)));
-        assert!(!means_leave(&key(KeyCode::Char('x'), KeyModifiers::CONTROL)));
+        assert_eq!(meant(&key(KeyCode::Char('q'), KeyModifiers::NONE)), Some(By::Key));
+        assert_eq!(meant(&key(KeyCode::Esc, KeyModifiers::NONE)), Some(By::Key));
+        assert_eq!(meant(&key(KeyCode::Char('c'), KeyModifiers::CONTROL)), Some(INTERRUPT));
+        assert_eq!(meant(&key(KeyCode::Char('c'), KeyModifiers::NONE)), None);
+        assert_eq!(meant(&key(KeyCode::Char('x'), KeyModifiers::CONTROL)), None);
     }
 }

@@ -6,11 +6,12 @@ mod plain;
 
 use std::io::IsTerminal;
 
+use crate::error::DevError;
 use crate::leave::Leave;
 use crate::snapshot::Snapshot;
 
 pub(crate) use layout::cut;
-pub(crate) use plain::{Told, say, write_error};
+pub(crate) use plain::{Told, say, tell, write_error};
 
 /// How to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,8 +25,20 @@ pub enum Show {
 /// How wide the terminal is that standard output goes to; none: it goes elsewhere.
 pub(crate) fn columns() -> Option<usize> {
     // The other ends of the process may be terminals where this one is none, and would be asked.
-    let size = std::io::stdout().is_terminal().then(crossterm::terminal::size);
-    size.and_then(Result::ok).map(|(columns, _)| usize::from(columns))
+    std::io::stdout().is_terminal().then(|| usize::from(size().unwrap_or(SIZE_OF_OLD).0))
+}
+
+/// The size that a terminal has which does not say, in columns and rows: some serial lines and containers tell 0 x 0.
+const SIZE_OF_OLD: (u16, u16) = (80, 24);
+
+/// What the terminal says of its size; none: nothing that could be true.
+fn size() -> Option<(u16, u16)> {
+    crossterm::terminal::size().ok().filter(|&(columns, rows)| columns > 0 && rows > 0)
+}
+
+/// Whether it is what a terminal says that is closed, or that another session has got since.
+pub(crate) fn is_of_closed_terminal(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EIO | libc::ENXIO))
 }
 
 /// What snapshots are shown on.
@@ -53,13 +66,10 @@ impl View {
     }
 
     /// Shows a snapshot.
-    pub(crate) fn show(&mut self, snapshot: &Snapshot) -> std::io::Result<()> {
+    pub(crate) fn show(&mut self, snapshot: &Snapshot) -> Result<(), DevError> {
         match self {
-            Self::Live(live) => live.show(snapshot),
-            Self::Plain(plain) => {
-                plain.show(snapshot);
-                Ok(())
-            }
+            Self::Live(live) => live.show(snapshot).map_err(DevError::Draw),
+            Self::Plain(plain) => plain.show(snapshot),
             Self::Nothing => Ok(()),
         }
     }

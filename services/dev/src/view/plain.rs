@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tidegate_bootstrap::counted;
 
+use super::{columns, is_of_closed_terminal};
+use crate::error::DevError;
 use crate::snapshot::{ClassFigures, Delayed, Snapshot};
 
 /// One line a second, when something has changed.
@@ -16,10 +18,8 @@ pub(crate) struct Plain {
 const EVERY: Duration = Duration::from_secs(1);
 
 impl Plain {
-    pub(super) fn show(&mut self, snapshot: &Snapshot) {
-        if let Some(line) = self.line(snapshot) {
-            say(&line);
-        }
+    pub(super) fn show(&mut self, snapshot: &Snapshot) -> Result<(), DevError> {
+        self.line(snapshot).map_or(Ok(()), |line| tell(&line))
     }
 
     fn line(&mut self, snapshot: &Snapshot) -> Option<String> {
@@ -62,10 +62,47 @@ fn class(class: &ClassFigures) -> String {
     text
 }
 
-/// Says a line on standard output. A closed pipe (`| head`) ends the output, and not the run.
-pub(crate) fn say(line: &str) {
+/// Says a line on standard output as it is: a table, or what somebody is to copy.
+///
+/// # Errors
+/// [`DevError::Unread`] where a pipe (`| head`) or the terminal is closed, and [`DevError::Output`] where it can't be written otherwise.
+pub(crate) fn say(line: &str) -> Result<(), DevError> {
     let mut out = std::io::stdout().lock();
-    drop(writeln!(out, "{line}").and_then(|()| out.flush()));
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => DevError::Unread,
+        _ if is_of_closed_terminal(&error) => DevError::Unread,
+        _ => DevError::Output(error),
+    })
+}
+
+/// Says a sentence on standard output; on a terminal, no word of it is cut at the end of a line.
+///
+/// # Errors
+/// As of [`say`].
+pub(crate) fn tell(sentence: &str) -> Result<(), DevError> {
+    match columns() {
+        Some(columns) => say(&wrapped(sentence, columns)),
+        None => say(sentence),
+    }
+}
+
+/// The text in lines of so many characters at most, broken between words; lines after the first one are indented as that one. A word that
+/// is longer than a line has one for itself.
+fn wrapped(text: &str, columns: usize) -> String {
+    let blanks = text.len() - text.trim_start().len();
+    let indent = if blanks < columns / 2 { &text[..blanks] } else { "" };
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    // Blanks within are kept, since columns may stand below each other.
+    for word in text[blanks..].split_inclusive(' ') {
+        let used = indent.chars().count() + line.chars().count();
+        if !line.is_empty() && used + word.trim_end().chars().count() > columns {
+            lines.push(format!("{indent}{}", line.trim_end()));
+            line.clear();
+        }
+        line.push_str(word);
+    }
+    lines.push(format!("{indent}{}", line.trim_end()));
+    lines.join("\n")
 }
 
 /// Whether somebody can have read it.
@@ -102,6 +139,22 @@ mod tests {
                 ..ClassFigures::default()
             }],
             ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn lines_are_broken_between_words_and_stand_below_each_other() {
+        let text = "  Killed process 4711 (SIGKILL) with 8 jobs in hand";
+        assert_eq!(wrapped(text, 31), "  Killed process 4711 (SIGKILL)\n  with 8 jobs in hand");
+        assert_eq!(wrapped(text, 80), text);
+        assert_eq!(wrapped("a http://127.0.0.1:40123/metrics b", 20), "a\nhttp://127.0.0.1:40123/metrics\nb");
+        assert_eq!(wrapped("", 1), "");
+        for columns in 1..60 {
+            let told = wrapped(text, columns);
+            let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+            assert_eq!(words(&told), words(text), "{columns}");
+            let fits = |line: &str| line.chars().count() <= columns || line.split_whitespace().count() == 1;
+            assert!(told.lines().all(fits), "{columns}: {told}");
         }
     }
 
