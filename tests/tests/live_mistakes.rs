@@ -111,6 +111,37 @@ fn an_address_where_no_broker_is_is_told_by_every_command_and_trying_again_may_h
     }
 }
 
+#[test]
+fn a_command_that_waits_for_kafka_says_so_before_it_gives_up_and_never_in_its_output() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let config = SOUND.replace("127.0.0.1:1", &address);
+    let commands: [&[&str]; 4] = [
+        &["topics", "apply"],
+        &["topics", "check", "--json"],
+        &["dlq", "list", "--json"],
+        &["job", "where", "a"],
+    ];
+    let started = commands.map(|arguments| Setup::new("waits", arguments).config(&config).start());
+    for mut process in started {
+        assert_eq!(process.wait(SOON), Exit(1));
+        assert_eq!(process.stdout(), "");
+        let said = process.stderr();
+        let notes: Vec<&str> = said.lines().filter(|line| line.starts_with("note: ")).collect();
+        assert_eq!(notes.len(), 1, "{said}");
+        assert_says(notes[0], &[&address, "Connection refused", "still trying, for 10 s in all"]);
+        assert!(said.lines().count() == 2 && said.lines().last().is_some_and(|l| l.starts_with("error: ")));
+    }
+}
+
+#[test]
+fn a_command_whose_kafka_answers_says_nothing_of_waiting() {
+    let mut pipeline = Pipeline::new("slip-none", Kafka::shared(), Registry::shared().url());
+    pipeline.source("events", 1, "earliest");
+    pipeline.apply_topics();
+    let mut check = Setup::new("check", &["topics", "check"]).config(pipeline.config()).start();
+    assert_eq!((check.wait(SOON), check.stderr()), (Exit(0), String::new()));
+}
+
 /// A pipeline whose topics exist.
 fn pipeline(prefix: &str, class: &str) -> (Pipeline, String) {
     let mut pipeline = Pipeline::new(prefix, Kafka::shared(), Registry::shared().url());

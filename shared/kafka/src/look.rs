@@ -8,8 +8,10 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::metadata::Metadata;
 use rdkafka::{ClientConfig, ClientContext};
+use tracing::warn;
 
 use crate::context::log_line;
+use crate::patience::WAITING;
 use crate::refusal::{Refusal, essence};
 use crate::settings::{ConnectError, LOOK_TIMEOUT, create};
 
@@ -64,6 +66,12 @@ impl Reports {
         reported.all_down && reported.refusal.as_ref().is_some_and(Refusal::is_certain)
     }
 
+    /// What was reported last, for whoever waits.
+    fn trouble(&self) -> Option<String> {
+        let reported = self.reported.lock();
+        reported.refusal.as_ref().map(ToString::to_string).or_else(|| reported.trouble.clone())
+    }
+
     fn explain(&self, bootstrap: &str, error: &KafkaError) -> ConnectError {
         let mut reported = self.reported.lock();
         let bootstrap = bootstrap.to_owned();
@@ -84,14 +92,18 @@ impl Reports {
 /// How long the first question waits for its answer; each further one waits twice as long.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
+/// How long nothing is said of a broker that does not answer: a cluster that is well has answered by then.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
 /// What the cluster says about a topic, or about all. Asked until a broker answers, all of them refuse this client, or the time is up.
 pub(crate) fn metadata(
     consumer: &BaseConsumer<Reports>,
     bootstrap: &str,
     topic: Option<&str>,
 ) -> Result<Metadata, ConnectError> {
-    let deadline = Instant::now() + LOOK_TIMEOUT;
-    let mut wait = FIRST_WAIT;
+    let begun = Instant::now();
+    let deadline = begun + LOOK_TIMEOUT;
+    let (mut wait, mut told) = (FIRST_WAIT, false);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let error = match consumer.fetch_metadata(topic, wait.min(left)) {
@@ -102,6 +114,12 @@ pub(crate) fn metadata(
         take_reports(consumer);
         if consumer.context().is_final() || Instant::now() >= deadline {
             return Err(consumer.context().explain(bootstrap, &error));
+        }
+        if !told && begun.elapsed() >= SILENT_FOR {
+            told = true;
+            let reason = consumer.context().trouble().unwrap_or_else(|| error.to_string());
+            let within = LOOK_TIMEOUT.as_secs();
+            warn!(target: WAITING, "no broker of `{bootstrap}` answers yet ({reason}); still trying, for {within} s in all");
         }
     }
 }

@@ -148,9 +148,9 @@ impl<'s> Asker<'s> {
     }
 
     async fn unanswered(&self, url: &str, error: &reqwest::Error) -> RegistryFault {
-        let (url, cause) = (url.to_owned(), innermost(error));
-        if cause.contains(UNVERIFIED) {
-            return RegistryFault::Certificate { url, reason: verification(&cause) };
+        let url = url.to_owned();
+        if let Some(reason) = unverified(error) {
+            return RegistryFault::Certificate { url, reason };
         }
         let is_tls = url.starts_with("https:");
         // The libraries have many words for an answer in another protocol, and a server that just closes the connection leaves none:
@@ -158,7 +158,7 @@ impl<'s> Asker<'s> {
         match is_tls {
             true if self.speaks_plain_http(&url).await => RegistryFault::NoTls { url },
             false if self.speaks_tls(&url).await => RegistryFault::Tls { url },
-            _ => RegistryFault::Away { url, reason: without_library(&cause) },
+            _ => RegistryFault::Away { url, reason: without_library(&innermost(error)) },
         }
     }
 
@@ -227,18 +227,27 @@ impl Told {
     }
 }
 
-fn innermost(error: &reqwest::Error) -> String {
-    let mut cause: &dyn Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
+fn causes(error: &reqwest::Error) -> Vec<String> {
+    let mut causes = vec![error.to_string()];
+    let mut source = error.source();
+    while let Some(cause) = source {
+        causes.push(cause.to_string());
+        source = cause.source();
     }
-    cause.to_string()
+    causes
 }
 
-/// What OpenSSL found wrong with a certificate; it stands in parentheses at the end.
-fn verification(cause: &str) -> String {
-    let reason = cause.rsplit_once('(').map(|(_, reason)| reason.trim_end_matches(')'));
-    reason.filter(|reason| !reason.is_empty()).unwrap_or("its authority is not known").to_owned()
+fn innermost(error: &reqwest::Error) -> String {
+    causes(error).pop().unwrap_or_default()
+}
+
+/// What is wrong with a certificate, if that is why there is no answer. It stands in parentheses after OpenSSL's own words.
+fn unverified(error: &reqwest::Error) -> Option<String> {
+    let mut told = causes(error);
+    told.retain(|cause| cause.contains(UNVERIFIED));
+    let detail = told.iter().find_map(|cause| cause.strip_suffix(')')?.rsplit_once('('));
+    let detail = detail.map_or("it is not trusted here", |(_, detail)| detail);
+    (!told.is_empty()).then(|| detail.to_owned())
 }
 
 #[cfg(test)]
