@@ -65,6 +65,13 @@ fn a_typo_in_a_key_is_told_with_the_key_that_was_meant() {
 }
 
 #[test]
+fn a_typo_in_a_key_that_a_class_needs_is_one_problem() {
+    let text = refused(&SOUND.replace("handler =", "handlr ="), &["worker", "--tier", "default"]);
+    assert_says(&text, &["1 problem in", "classes.see.handlr", "did you mean `handler`?"]);
+    assert!(!text.contains("missing"), "{text}");
+}
+
+#[test]
 fn a_class_without_a_handler_is_told_what_to_write() {
     let text =
         refused(&SOUND.replace("handler = { type = \"log\" }\n", ""), &["worker", "--tier", "default"]);

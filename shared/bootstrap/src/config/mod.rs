@@ -55,7 +55,7 @@ pub use selection::{Ignore, Scalar, When};
 pub use stand_in::StandIn;
 pub(crate) use suggestion::nearest;
 pub use suggestion::suggest;
-pub use values::{ByteSize, exact as duration_text};
+pub use values::{ByteSize, duration_text};
 
 use class::Declared;
 use environment::Overrides;

@@ -367,7 +367,7 @@ mod refusals {
     fn a_retention_shorter_than_a_wait_is_refused() {
         check(
             "[state]\nretention = \"1h\"",
-            "state.retention: 1h is less than a job may wait in all delay topics, and its mark is believed then; set at least \"5138s\"",
+            "state.retention: 1h is less than a job may wait in all delay topics, and its mark is believed then; set at least \"1h 25m 38s\"",
         );
         // 21 s of the ladder, 660 s of the rest, a fifth more for jitter; then the longest of them, and an hour.
         assert_eq!(problems("[state]\nretention = \"5138s\"", &[]), [""; 0]);
