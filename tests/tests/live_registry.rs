@@ -11,6 +11,7 @@ use tidegate_tests::events::Writer;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::http;
 use tidegate_tests::pipeline::Pipeline;
+use tidegate_tests::ports::free_port;
 use tidegate_tests::process::Setup;
 use tidegate_tests::servers::{Kafka, Registry, TlsFront};
 
@@ -198,4 +199,27 @@ fn a_stop_while_the_registry_looks_wrong_is_a_clean_end() {
     pipeline.launch("ingest", &["ingest"], &[("TIDEGATE_REGISTRY__URL", &page.url())]);
     pipeline.process("ingest").wait_for_output("waiting for the schema registry", SOON);
     pipeline.stop("ingest");
+}
+
+#[test]
+fn a_command_that_registers_a_schema_says_what_to_correct_too() {
+    let pipeline = pipeline("registry-produce");
+    let schema = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    std::fs::write(schema.path(), EVENT).expect("it can be written");
+    let (file, topic) = (schema.path().display().to_string(), pipeline.topic("events"));
+    let produce =
+        ["produce", "--topic", topic.as_str(), "--create", "1", "--schema", file.as_str(), "/dev/null"];
+    let commands: [&[&str]; 2] = [&produce, &["demo", "sources"]];
+    for (url, code, said) in [
+        (root(), 2, format!("and there is one at {}{PATH}; write that in registry.url", root())),
+        (format!("http://127.0.0.1:{}", free_port()), 1, "check registry.url, and that it runs".to_owned()),
+    ] {
+        for command in commands {
+            let setup = Setup::new("registers", command).config(pipeline.config());
+            let mut process = setup.env("TIDEGATE_REGISTRY__URL", &url).start();
+            let (exit, told) = (process.wait(SOON), process.stderr());
+            assert_eq!(exit, Exit(code), "{command:?}: {told}");
+            assert!(error_of(&told).ends_with(&said), "{command:?}: {told}");
+        }
+    }
 }

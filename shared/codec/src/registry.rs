@@ -203,7 +203,8 @@ impl SchemaRegistry {
         let schema = SuppliedSchema::new(None, SchemaType::Avro, schema_json.to_owned());
         let posted = post_schema(&self.inner.client, subject.to_owned(), schema).await;
         posted.map(|registered| registered.id).map_err(|error| match Answer::of(&error) {
-            Answer::Refused { reason } | Answer::NotFound { reason, .. } => {
+            // A plain "not found" is no registry's answer to a schema: the address is wrong, or a proxy answers.
+            Answer::Refused { reason } | Answer::NotFound { by_registry: true, reason } => {
                 RegistryError::Refused { subject: subject.to_owned(), reason }
             }
             answer => answer.into_error(),

@@ -333,6 +333,8 @@ async fn schemas_are_registered_and_found_by_subject() {
         assert!(matches!(refused, Err(RegistryError::Refused { .. })), "{refused:?}");
     }
     assert_eq!(registry.latest("orders-value").await.expect("found").id(), 9);
+    let elsewhere = registry.register("nowhere", ORDER).await;
+    assert!(matches!(elsewhere, Err(RegistryError::Unreachable { .. })), "{elsewhere:?}");
     let unknown = registry.latest("nothing").await;
     assert!(matches!(unknown, Err(RegistryError::UnknownSubject { .. })));
 }
