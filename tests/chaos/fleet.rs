@@ -153,7 +153,7 @@ impl Fleet {
             match member.process.wait(Duration::from_secs(5)) {
                 Exit(0) => self.bury(&member, (At::now(), Ending::Stopped)),
                 Exit(code) => {
-                    self.tell_unasked(name, member.life, code);
+                    self.tell_unasked(name, &member, code);
                     self.bury(&member, (At::now(), Ending::Itself(code)));
                 }
             }
@@ -177,7 +177,7 @@ impl Fleet {
         for name in ended {
             let Some(mut member) = self.members.remove(&name) else { continue };
             let Exit(code) = member.process.wait(Duration::from_secs(5));
-            self.tell_unasked(&name, member.life, code);
+            self.tell_unasked(&name, &member, code);
             self.bury(&member, (At::now(), Ending::Itself(code)));
             self.start(&name, Disk::Shared);
         }
@@ -209,8 +209,10 @@ impl Fleet {
         Departed { lives: self.lives, unasked: self.unasked, panics: self.panics }
     }
 
-    fn tell_unasked(&mut self, name: &str, life: LifeNumber, code: i32) {
-        let text = format!("{name} (life {life}) ended by itself with {code}");
+    fn tell_unasked(&mut self, name: &str, member: &Member, code: i32) {
+        let log = member.process.stderr();
+        let why = log.lines().rev().find_map(|line| line.strip_prefix("error: ")).unwrap_or("no word of why");
+        let text = format!("{name} (life {}) ended by itself with {code}: {why}", member.life);
         self.journal.say(&text);
         self.unasked.push(text);
     }

@@ -10,8 +10,8 @@
 //! Everything blocks and panics with what it saw: a test wants a failure at the line that asked. In an async test use
 //! `#[tokio::test(flavor = "multi_thread")]`, or the calls here hold up what the test itself has spawned.
 //!
-//! A test that needs the servers is an ordinary integration test in `tests/tests/live_*.rs`; `./x test --fast` leaves those
-//! files out. Names of topics, groups and subjects come from [`unique`]: the shared servers are never cleaned.
+//! A test that needs the servers is an ordinary integration test in `tests/tests/live`, which is one program; `./x test --fast`
+//! leaves it out. Names of topics, groups and subjects come from [`unique`]: the shared servers are never cleaned.
 
 pub mod background;
 pub mod bench;

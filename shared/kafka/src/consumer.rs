@@ -46,7 +46,6 @@ impl std::fmt::Debug for Subscription {
 /// A member of a consumer group.
 pub struct GroupMember {
     consumer: Arc<BaseConsumer<GroupContext>>,
-    leave: Arc<AtomicBool>,
     thread: JoinHandle<()>,
     left: oneshot::Receiver<()>,
     shards: Vec<ShardPort>,
@@ -87,6 +86,7 @@ impl GroupMember {
             refused_commits: AtomicU64::new(0),
             bootstrap: settings.bootstrap.clone(),
             joined: watch::Sender::new(false),
+            leaves: AtomicBool::new(false),
             outage: watch::Sender::new(None),
             refused: Mutex::new(None),
         };
@@ -97,20 +97,19 @@ impl GroupMember {
         let _first = consumer.context().consumer.set(Arc::downgrade(&consumer));
         let topics: Vec<&str> = subscription.topics.iter().map(String::as_str).collect();
         consumer.subscribe(&topics).map_err(ConnectError::Configuration)?;
-        let leave = Arc::new(AtomicBool::new(false));
         let (tell, left) = oneshot::channel();
         let thread = {
-            let (consumer, leave, deadline) = (consumer.clone(), leave.clone(), subscription.drain_deadline);
+            let (consumer, deadline) = (consumer.clone(), subscription.drain_deadline);
             std::thread::Builder::new()
                 .name("kafka-events".to_owned())
                 .spawn(move || {
-                    serve(&consumer, &leave, deadline, &Told { group, fatal });
+                    serve(&consumer, deadline, &Told { group, fatal });
                     // Nobody listens when the member was dropped without leaving.
                     let _heard = tell.send(());
                 })
                 .map_err(|error| ConnectError::Configuration(KafkaError::ClientCreation(error.to_string())))?
         };
-        Ok(Self { consumer, leave, thread, left, shards })
+        Ok(Self { consumer, thread, left, shards })
     }
 
     /// Commits positions for the shards.
@@ -130,7 +129,7 @@ impl GroupMember {
 
     /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards.
     pub async fn leave(self) {
-        self.leave.store(true, Ordering::Release);
+        self.consumer.context().leaves.store(true, Ordering::Release);
         if self.left.await.is_err() {
             warn!("the event thread ended by itself");
         }
@@ -155,9 +154,9 @@ struct Told {
     fatal: Fatal,
 }
 
-fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, leave: &AtomicBool, drain: Duration, told: &Told) {
+fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, drain: Duration, told: &Told) {
     let mut outage: Option<Outage> = None;
-    while !leave.load(Ordering::Acquire) {
+    while !consumer.context().leaves.load(Ordering::Acquire) {
         poll(consumer, told);
         if consumer.context().outage.borrow().is_none() {
             outage = None;

@@ -1,7 +1,7 @@
 //! What librdkafka calls back: rebalances, commits, errors.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(crate) struct GroupContext {
     pub(crate) refused_commits: AtomicU64,
     pub(crate) bootstrap: String,
     pub(crate) joined: watch::Sender<bool>,
+    /// This member is to give everything back and leave.
+    pub(crate) leaves: AtomicBool,
     /// Why no broker serves this client, from when all are lost until one answers.
     pub(crate) outage: watch::Sender<Option<String>>,
     /// What a broker has refused this client for, and when.
@@ -60,6 +62,10 @@ pub(crate) struct GroupContext {
 const REFUSED_RECENTLY: Duration = Duration::from_secs(60);
 /// How long brokers may take to say where a partition is read from; well below `max.poll.interval.ms`.
 const RESOLVE_WITHIN: Duration = Duration::from_secs(60);
+/// How long the first question for that may take, before it is asked again with twice the time: who is to leave in the middle of it
+/// has not much more than the drain deadline.
+const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(2);
+const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How long after the drain deadline a shard may take to answer, before it counts as hanging.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
@@ -132,7 +138,9 @@ impl GroupContext {
             self.joined.send_replace(true);
             return Ok(());
         }
-        self.resolve(consumer, partitions)?;
+        if !self.resolve(consumer, partitions)? {
+            return leave_unread(consumer, partitions);
+        }
         let Some(shared) = self.consumer.get().and_then(Weak::upgrade) else {
             return Err(KafkaError::Subscription("the consumer is closing".to_owned()));
         };
@@ -149,16 +157,25 @@ impl GroupContext {
     }
 
     /// Where a partition is read from must be known, never guessed: a guess could pass over events. A broker that is away for a
-    /// moment is waited for; after that the process ends, and its restart asks again.
-    fn resolve(&self, consumer: &BaseConsumer<Self>, partitions: &mut TopicPartitionList) -> KafkaResult<()> {
+    /// moment is waited for; after that the process ends, and its restart asks again. False: this member is to leave meanwhile.
+    fn resolve(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        partitions: &mut TopicPartitionList,
+    ) -> KafkaResult<bool> {
         let deadline = Instant::now() + RESOLVE_WITHIN;
+        let mut within = FIRST_ANSWER_WITHIN;
         loop {
-            match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref()) {
+            match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref(), within) {
+                Err(_) if self.leaves.load(Ordering::Acquire) => return Ok(false),
                 Err(error) if Instant::now() < deadline => {
                     warn!(%error, "where to read from is not known yet; asking again");
+                    // Nothing else names them to a client that forgot them: the thread that does is this one.
+                    crate::native::add_brokers(consumer, &self.bootstrap);
                     std::thread::sleep(Duration::from_millis(500));
+                    within = (within * 2).min(ANSWER_WITHIN);
                 }
-                answer => return answer,
+                answer => return answer.map(|()| true),
             }
         }
     }
@@ -280,6 +297,17 @@ impl GroupContext {
             }
         }
     }
+}
+
+/// Takes partitions that are given back at once. librdkafka waits for the answer to an assignment, and nothing may be read of them.
+fn leave_unread<C: ConsumerContext>(
+    consumer: &BaseConsumer<C>,
+    partitions: &mut TopicPartitionList,
+) -> KafkaResult<()> {
+    info!(partitions = partitions.count(), topics = ?by_topic(partitions), "assigned while leaving: nothing is read");
+    partitions.set_all_offsets(Offset::End)?;
+    consumer.incremental_assign(partitions)?;
+    consumer.pause(partitions)
 }
 
 pub(crate) fn topic_partition(topic: &str, partition: i32) -> TopicPartition {

@@ -6,12 +6,14 @@ use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use crate::look::{self, Reports};
+use crate::native::add_brokers;
 use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 use crate::topics::TopicError;
 
 /// Looks at the positions of one group without being a member of it.
 pub struct GroupLag {
     consumer: BaseConsumer<Reports>,
+    bootstrap: String,
 }
 
 impl std::fmt::Debug for GroupLag {
@@ -26,12 +28,16 @@ impl GroupLag {
         let mut config = settings.client("lag");
         // It never subscribes and never commits: the group's name is all that it shares with its members.
         config.set("group.id", group).set("enable.auto.commit", "false");
-        Ok(Self { consumer: look::client(config)? })
+        Ok(Self { consumer: look::client(config)?, bootstrap: settings.bootstrap.clone() })
     }
 
     /// How many records of each topic, given with its partitions, lie behind the group's positions: from its beginning, where the
     /// group has none. Blocks.
     pub fn of(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {
+        self.ask(topics).inspect_err(|_| add_brokers(&self.consumer, &self.bootstrap))
+    }
+
+    fn ask(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {
         let mut all = TopicPartitionList::new();
         for (topic, partitions) in topics {
             for partition in 0..i32::try_from(*partitions).unwrap_or(i32::MAX) {

@@ -11,6 +11,7 @@ use rdkafka::{ClientConfig, ClientContext};
 use tracing::warn;
 
 use crate::context::log_line;
+use crate::native::add_brokers;
 use crate::patience::WAITING;
 use crate::refusal::{Refusal, essence};
 use crate::settings::{ConnectError, LOOK_TIMEOUT, create};
@@ -111,6 +112,7 @@ pub(crate) fn metadata(
             Err(error) => error,
         };
         wait *= 2;
+        add_brokers(consumer, bootstrap);
         take_reports(consumer);
         if consumer.context().is_final() || Instant::now() >= deadline {
             return Err(consumer.context().explain(bootstrap, &error));

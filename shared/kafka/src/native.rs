@@ -7,6 +7,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rdkafka::ClientContext;
+use rdkafka::admin::AdminClient;
 use rdkafka::bindings as sys;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::RDKafkaErrorCode;
@@ -185,6 +187,12 @@ impl<C: ConsumerContext> NativeClient for BaseConsumer<C> {
 impl<C: ProducerContext> NativeClient for ThreadedProducer<C> {
     fn native_client(&self) -> *mut sys::rd_kafka_t {
         self.client().native_ptr()
+    }
+}
+
+impl<C: ClientContext> NativeClient for AdminClient<C> {
+    fn native_client(&self) -> *mut sys::rd_kafka_t {
+        self.inner().native_ptr()
     }
 }
 

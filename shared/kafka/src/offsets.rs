@@ -25,11 +25,13 @@ pub enum Start {
     At(SystemTime),
 }
 
+/// How long a question may take that only tells of a loss.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets the offset of each partition: the committed one, or its beginning where the topic does not hold that any more; where the
 /// group never committed in the topic, what `start` says; where it did, and the partition is new, its beginning, so that no event is
-/// passed over. `forwards_to` is the pipeline of an ingest: that it has jobs shows a first start that is none.
+/// passed over. `forwards_to` is the pipeline of an ingest: that it has jobs shows a first start that is none. Each question to a
+/// broker may take `timeout`.
 ///
 /// What `Latest` and `At` mean is committed at once: if the process died before its first commit, they would mean something else
 /// at the next start, and events in between would be lost.
@@ -38,12 +40,13 @@ pub(crate) fn resolve<C: ConsumerContext>(
     assigned: &mut TopicPartitionList,
     start_of: impl Fn(&str) -> Start,
     forwards_to: Option<&Names>,
+    timeout: Duration,
 ) -> KafkaResult<()> {
-    let committed = consumer.committed_offsets(assigned.clone(), TIMEOUT)?;
-    let lost = lost_place::find(consumer, &committed, TIMEOUT)?;
+    let committed = consumer.committed_offsets(assigned.clone(), timeout)?;
+    let lost = lost_place::find(consumer, &committed, timeout)?;
     // Asked once, before the first start in any topic commits.
     let gone = LazyCell::new(|| {
-        forwards_to.is_some_and(|pipeline| lost_place::offsets_are_gone(consumer, pipeline, TIMEOUT))
+        forwards_to.is_some_and(|pipeline| lost_place::offsets_are_gone(consumer, pipeline, timeout))
     });
     let mut starts: BTreeMap<String, Positions> = BTreeMap::new();
     for element in committed.elements() {
@@ -55,7 +58,7 @@ pub(crate) fn resolve<C: ConsumerContext>(
             (_, start) => {
                 let positions = match starts.entry(topic.to_owned()) {
                     Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(new) => new.insert(first_start(consumer, topic, start, || *gone)?),
+                    Entry::Vacant(new) => new.insert(first_start(consumer, topic, start, || *gone, timeout)?),
                 };
                 positions.get(&partition).map_or_else(
                     || {
@@ -89,16 +92,17 @@ fn first_start<C: ConsumerContext>(
     topic: &str,
     start: Start,
     offsets_are_gone: impl FnOnce() -> bool,
+    timeout: Duration,
 ) -> KafkaResult<Positions> {
     let mut all = TopicPartitionList::new();
     for partition in
-        consumer.fetch_metadata(Some(topic), TIMEOUT)?.topics().iter().flat_map(|t| t.partitions())
+        consumer.fetch_metadata(Some(topic), timeout)?.topics().iter().flat_map(|t| t.partitions())
     {
         all.add_partition(topic, partition.id());
     }
-    let positions = start_offsets(consumer, &all, start)?;
+    let positions = start_offsets(consumer, &all, start, timeout)?;
     let gone = offsets_are_gone();
-    let committed = consumer.committed_offsets(all, TIMEOUT)?;
+    let committed = consumer.committed_offsets(all, timeout)?;
     let known: Positions = committed
         .elements()
         .iter()
@@ -148,18 +152,20 @@ fn start_offsets<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     partitions: &TopicPartitionList,
     start: Start,
+    timeout: Duration,
 ) -> KafkaResult<Positions> {
+    let edge = |element: &TopicPartitionListElem<'_>, start| edge(consumer, element, start, timeout);
     let Start::At(at) = start else {
-        return partitions.elements().iter().map(|element| edge(consumer, element, start)).collect();
+        return partitions.elements().iter().map(|element| edge(element, start)).collect();
     };
     let millis = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let mut wanted = partitions.clone();
     wanted.set_all_offsets(Offset::Offset(i64::try_from(millis).unwrap_or(i64::MAX)))?;
-    let found = consumer.offsets_for_times(wanted, TIMEOUT)?;
+    let found = consumer.offsets_for_times(wanted, timeout)?;
     let position = |element: TopicPartitionListElem<'_>| match (element.error(), element.offset()) {
         (Ok(()), Offset::Offset(offset)) => Ok((element.partition(), offset)),
         // Nothing is as young as that: the next record is.
-        (Ok(()), Offset::End) => edge(consumer, &element, Start::Latest),
+        (Ok(()), Offset::End) => edge(&element, Start::Latest),
         (Err(error), _) => Err(error),
         (Ok(()), other) => {
             let (topic, partition) = (element.topic(), element.partition());
@@ -174,7 +180,8 @@ fn edge<C: ConsumerContext>(
     consumer: &BaseConsumer<C>,
     element: &TopicPartitionListElem<'_>,
     start: Start,
+    timeout: Duration,
 ) -> KafkaResult<(i32, i64)> {
-    let (low, high) = consumer.fetch_watermarks(element.topic(), element.partition(), TIMEOUT)?;
+    let (low, high) = consumer.fetch_watermarks(element.topic(), element.partition(), timeout)?;
     Ok((element.partition(), if start == Start::Earliest { low } else { high }))
 }

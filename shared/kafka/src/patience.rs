@@ -35,13 +35,19 @@ impl Patience {
     }
 }
 
-/// Asks until there is an answer that counts. Blocks.
-pub(crate) fn patiently<T>(mut ask: impl FnMut() -> Result<T, TopicError>) -> Result<T, TopicError> {
+/// Asks until there is an answer that counts, and does this before it asks again. Blocks.
+pub(crate) fn patiently<T>(
+    mut ask: impl FnMut() -> Result<T, TopicError>,
+    mut before_again: impl FnMut(),
+) -> Result<T, TopicError> {
     let patience = Patience::begin();
     loop {
         let answer = ask();
         match answer.as_ref().err().and_then(|error| patience.bears(error)) {
-            Some(wait) => std::thread::sleep(wait),
+            Some(wait) => {
+                before_again();
+                std::thread::sleep(wait);
+            }
             None => return answer,
         }
     }
@@ -79,20 +85,22 @@ mod tests {
     #[test]
     fn a_broker_that_is_away_is_asked_again_and_a_refusal_is_an_answer() {
         let mut heals = [Code::OperationTimedOut, Code::DestroyBroker].into_iter();
-        let mut asked = 0;
-        let answer = patiently(|| {
+        let (mut asked, mut named) = (0, 0);
+        let ask = || {
             asked += 1;
             match heals.next() {
                 Some(code) => Err(TopicError::Request(KafkaError::AdminOp(code))),
-                None => Ok(asked),
+                None => Ok(()),
             }
-        });
-        assert_eq!(answer.expect("the third answer counts"), 3);
+        };
+        patiently(ask, || named += 1).expect("the third answer counts");
+        assert_eq!((asked, named), (3, 2), "brokers are named before each further question");
         let mut asked = 0;
-        let refused = patiently::<()>(|| {
+        let ask = || {
             asked += 1;
             Err(TopicError::Request(KafkaError::AdminOp(Code::ClusterAuthorizationFailed)))
-        });
+        };
+        let refused = patiently::<()>(ask, || panic!("there is no further question"));
         assert_eq!((asked, refused.is_err()), (1, true));
     }
 }

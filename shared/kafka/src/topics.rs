@@ -10,6 +10,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::warn;
 
 use crate::look::{self, Reports};
+use crate::native::add_brokers;
 use crate::patience::{Patience, patiently};
 use crate::settings::{ConnectError, KafkaSettings, LOOK_TIMEOUT};
 
@@ -138,10 +139,11 @@ impl Cluster {
     /// The cluster's id. Blocks.
     pub fn cluster_id(&self) -> Result<String, TopicError> {
         let unanswered = KafkaError::MetadataFetch(RDKafkaErrorCode::OperationTimedOut);
-        patiently(|| {
+        let ask = || {
             let id = self.consumer.client().fetch_cluster_id(LOOK_TIMEOUT);
             id.ok_or(TopicError::Request(unanswered.clone()))
-        })
+        };
+        patiently(ask, || self.name_brokers())
     }
 
     /// The id of each topic that exists: a topic that was made anew has another one. Blocks.
@@ -149,11 +151,18 @@ impl Cluster {
     pub fn topic_ids(&self, topics: &[&str]) -> Result<BTreeMap<String, String>, TopicError> {
         let other = self.instead_of_controller(topics.first().copied())?;
         let client = self.consumer.client().native_ptr();
-        patiently(|| {
+        let ask = || {
             // SAFETY: the client lives as long as `self`.
             let ids = unsafe { crate::topic_id::topic_ids(client, topics, other, LOOK_TIMEOUT) };
             ids.map_err(|code| TopicError::Request(KafkaError::AdminOp(code)))
-        })
+        };
+        patiently(ask, || self.name_brokers())
+    }
+
+    /// A client that forgot its brokers asks nobody any more.
+    fn name_brokers(&self) {
+        add_brokers(&self.admin, &self.bootstrap);
+        add_brokers(&self.consumer, &self.bootstrap);
     }
 
     /// Whom to ask what is the controller's to answer, if that is none of the brokers: the embedded broker names one that does not
@@ -208,7 +217,10 @@ impl Cluster {
         loop {
             let answer = self.ask_settings(topics).await;
             match answer.as_ref().err().and_then(|error| patience.bears(error)) {
-                Some(wait) => tokio::time::sleep(wait).await,
+                Some(wait) => {
+                    self.name_brokers();
+                    tokio::time::sleep(wait).await;
+                }
                 None => return answer,
             }
         }

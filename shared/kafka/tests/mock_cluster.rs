@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::mocking::{MockCluster, MockCoordinator};
 use rdkafka::topic_partition_list::{Offset as Place, TopicPartitionList};
 use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use support::{cluster, publish, settings};
@@ -193,6 +194,14 @@ impl ShardObserver for Silent {
 
 /// A member of the group `g` with two shards; what they read is noted.
 fn join(settings: &KafkaSettings, topic: &str) -> (GroupMember, Arc<Mutex<Vec<Vec<u8>>>>, Fatal) {
+    join_from(settings, topic, Box::new(|_| Start::Earliest))
+}
+
+fn join_from(
+    settings: &KafkaSettings,
+    topic: &str,
+    start: Box<dyn Fn(&str) -> Start + Send + Sync>,
+) -> (GroupMember, Arc<Mutex<Vec<Vec<u8>>>>, Fatal) {
     let ports: Vec<ShardPort> = (0..2)
         .map(|_| {
             let wake = Wake::default();
@@ -202,7 +211,7 @@ fn join(settings: &KafkaSettings, topic: &str) -> (GroupMember, Arc<Mutex<Vec<Ve
     let subscription = Subscription {
         group: "g".to_owned(),
         topics: vec![topic.to_owned()],
-        start: Box::new(|_| Start::Earliest),
+        start,
         drain_deadline: Duration::from_secs(5),
     };
     let fatal = Fatal::default();
@@ -264,6 +273,27 @@ async fn a_member_reads_its_partitions_and_commits_all_of_it_when_it_leaves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_to_leave_does_not_wait_for_a_broker_that_is_gone() {
+    let cluster = MockCluster::new(2).unwrap();
+    cluster.create_topic("gone", 1, 1).unwrap();
+    cluster.coordinator(MockCoordinator::Group("g".to_owned()), 1).unwrap();
+    cluster.partition_leader("gone", 0, Some(2)).unwrap();
+    cluster.broker_down(2).unwrap();
+    // Asked for when the partition is assigned and its leader is about to be asked.
+    let (ask, asked) = std::sync::mpsc::channel();
+    let start = move |_: &str| {
+        let _heard_of_before = ask.send(());
+        Start::Latest
+    };
+    let (member, noted, fatal) = join_from(&settings(&cluster), "gone", Box::new(start));
+    asked.recv_timeout(SOON).unwrap();
+    let began = Instant::now();
+    member.leave().await;
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    assert_eq!((fatal.reason(), noted.lock().len()), (None, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     let cluster = cluster("move", 4);
     let settings = settings(&cluster);
@@ -284,7 +314,7 @@ async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     until("everything is read", || read().iter().collect::<BTreeSet<_>>().len() == published);
     first.leave().await;
     // The mock takes no commit while a group changes, which a broker does: so the second leaves when it has all partitions, and that
-    // a hand-over repeats nothing is seen on a real broker (`live_faults/stops.rs`).
+    // a hand-over repeats nothing is seen on a real broker (`tests/tests/live/faults/stops.rs`).
     for partition in 0..4 {
         publish(&publisher, "move", partition, format!("late {partition}").as_bytes()).unwrap();
     }

@@ -52,14 +52,14 @@ fn a_command_that_is_not_run_says_why() {
 
 #[test]
 fn every_page_with_commands_is_run_by_a_test() {
-    let tests = ["tests/tests/live_documentation.rs", "tests/tests/live_acls.rs"].map(read).concat();
+    let tests = ["tests/tests/live/documentation.rs", "tests/tests/live/acls.rs"].map(read).concat();
     let pages: BTreeSet<String> =
         all_blocks().iter().filter(|block| block.is_run()).map(|block| block.document.clone()).collect();
     assert!(pages.len() >= 4, "only {pages:?} have commands that are run");
     for page in &pages {
         assert!(
             tests.contains(&format!("Walk::of(\"{page}\")")),
-            "no test of live_documentation.rs or live_acls.rs runs {page}"
+            "no test of live/documentation.rs or live/acls.rs runs {page}"
         );
     }
     let run: usize = all_blocks().iter().filter(|block| block.is_run()).count();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 
-use crate::operators::{Broken, LONG};
+use super::operators::{Broken, LONG};
 
 #[test]
 fn an_item_whose_first_record_expired_is_replayed_from_its_newest() {

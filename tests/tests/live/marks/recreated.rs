@@ -6,7 +6,7 @@ use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 use tidegate_tests::wait::wait_until;
 
-use crate::{LONG, log, none_is_dead, nothing_runs_again, noting, run_once};
+use super::{LONG, log, none_is_dead, nothing_runs_again, noting, run_once};
 
 fn make_anew(jobs: &Jobs) {
     jobs.pipeline.client.delete_topic(&log::topic(jobs));

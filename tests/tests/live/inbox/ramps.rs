@@ -5,7 +5,7 @@ use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 use tidegate_tests::wait::wait_until;
 
-use crate::operators::{Broken, LONG};
+use super::operators::{Broken, LONG};
 
 #[test]
 fn a_poison_stops_the_ramp_at_its_first_step() {

@@ -15,7 +15,7 @@ use tidegate_tests::ports::free_port;
 use tidegate_tests::servers::{Kafka, Registry};
 use tidegate_tests::wait::wait_until;
 
-use crate::walk::shoot;
+use super::walk::shoot;
 
 const HOUR: i64 = 60 * 60 * 1000;
 const SCHEMA: &str = r#"{"type":"record","name":"PaymentMade","namespace":"shop","fields":[

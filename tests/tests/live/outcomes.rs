@@ -1,5 +1,4 @@
 //! What operators are told of replays, by real services over a real Kafka.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
 use std::time::Duration;
 

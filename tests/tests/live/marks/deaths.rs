@@ -7,7 +7,7 @@ use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 use tidegate_tests::servers::Kafka;
 use tidegate_tests::wait::wait_until;
 
-use crate::{KEY, LONG, log, none_is_dead};
+use super::{KEY, LONG, log, none_is_dead};
 
 #[test]
 fn a_job_that_kills_every_worker_is_dead_lettered_after_the_third_and_no_neighbour_is_blamed() {

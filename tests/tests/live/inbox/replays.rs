@@ -9,7 +9,7 @@ use tidegate_tests::jobs::{Task, tasks};
 use tidegate_tests::servers::Registry;
 use tidegate_tests::wait::wait_until;
 
-use crate::operators::{Broken, LONG};
+use super::operators::{Broken, LONG};
 
 const ALL: [&str; 6] = ["dlq", "replay", "--class", "task", "--no-ramp", "--json"];
 

@@ -1,5 +1,4 @@
 //! Marks live in a changelog: what is done stays done, on whatever machine, and after whatever became of the one before.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 #![allow(clippy::print_stdout, reason = "what was measured is told")]
 
 mod deaths;

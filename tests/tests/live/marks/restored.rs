@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 
-use crate::{nothing_runs_again, noting, restored, run_once};
+use super::{nothing_runs_again, noting, restored, run_once};
 
 /// Runs jobs, stops the worker, lets its state meet a fate, starts it again: it knows all that was done. Gives the state's folder.
 fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
@@ -20,7 +20,7 @@ fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
     assert_eq!(restored(&mut jobs, "worker"), done.len() as u64, "it is ready when its marks are there");
     knows_it_all(&mut jobs, &tally, &done);
     run_once(&jobs, &tally, &tasks("after", 10));
-    crate::none_is_dead(&jobs);
+    super::none_is_dead(&jobs);
     (jobs, dir)
 }
 

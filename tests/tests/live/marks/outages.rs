@@ -6,7 +6,7 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, tasks};
 use tidegate_tests::servers::Kafka;
 
-use crate::{KEY, LONG, log, none_is_dead, nothing_runs_again, run_once};
+use super::{KEY, LONG, log, none_is_dead, nothing_runs_again, run_once};
 
 const CONCURRENCY: usize = 16;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_pipeline::changelog::format::Entry;
 use tidegate_tests::jobs::{Jobs, SOON, tasks};
 
-use crate::{LONG, log, noting};
+use super::{LONG, log, noting};
 
 /// Marks and bytes of values, of what is in the log behind its first so many records.
 fn marks_and_bytes(jobs: &Jobs, behind: usize) -> (usize, usize) {

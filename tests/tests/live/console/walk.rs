@@ -6,7 +6,7 @@ use tidegate_tests::browser::{Browser, Theme, Width};
 use tidegate_tests::jobs::SOON;
 use tidegate_tests::wait::wait_until;
 
-use crate::shop::{BROKEN, Shop};
+use super::shop::{BROKEN, Shop};
 
 /// Pictures of the page that is shown: light, dark and on a phone. They are build output.
 pub(crate) fn shoot(browser: &Browser, name: &str) {

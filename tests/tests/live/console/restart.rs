@@ -7,7 +7,7 @@ use tidegate_tests::background::block_on;
 use tidegate_tests::jobs::{SOON, id};
 use tidegate_tests::wait::wait_until;
 
-use crate::shop::{BROKEN, Shop};
+use super::shop::{BROKEN, Shop};
 
 /// What the API answers to an operator.
 fn api(shop: &Shop, method: reqwest::Method, path: &str, body: Option<Value>) -> Value {

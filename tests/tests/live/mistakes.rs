@@ -1,5 +1,5 @@
 //! Mistakes of people: each is answered by one clear sentence with the next step and the right exit code, and no stack trace.
-//! Passwords and TLS are in `live_security.rs`, ports and state folders of others in `live_faults/local.rs`.
+//! Passwords and TLS are in `security.rs`, ports and state folders of others in `faults/local.rs`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

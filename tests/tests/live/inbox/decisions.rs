@@ -9,7 +9,7 @@ use tidegate_operator::{Filter, Inbox, Ordering, Pace, RunEnd, Selection, Snapsh
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 
-use crate::operators::{Broken, LONG};
+use super::operators::{Broken, LONG};
 
 /// Each of several orders about this many items is more than one record of the journal.
 const MANY: usize = 6000;

@@ -1,5 +1,4 @@
 //! Processes and brokers that die, stop, come and go; offsets with gaps; local state that is lost; and what operators see of it.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails where it stands")]
 
 mod broker;
 mod gaps;

@@ -6,7 +6,7 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, id, tasks};
 use tidegate_tests::wait::wait_until;
 
-use crate::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, noting, restored, run_once};
+use super::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, noting, restored, run_once};
 
 #[test]
 fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
