@@ -67,10 +67,11 @@ impl Reports {
         reported.all_down && reported.refusal.as_ref().is_some_and(Refusal::is_certain)
     }
 
-    /// What was reported last, for whoever waits.
-    fn trouble(&self) -> Option<String> {
+    /// What was reported last, in parentheses, for whoever waits. A refusal is told in the end, with what to do.
+    fn trouble(&self) -> String {
         let reported = self.reported.lock();
-        reported.refusal.as_ref().map(ToString::to_string).or_else(|| reported.trouble.clone())
+        let trouble = reported.trouble.as_ref().filter(|_| reported.refusal.is_none());
+        trouble.map_or_else(String::new, |trouble| format!(" ({trouble})"))
     }
 
     fn explain(&self, bootstrap: &str, error: &KafkaError) -> ConnectError {
@@ -119,9 +120,8 @@ pub(crate) fn metadata(
         }
         if !told && begun.elapsed() >= SILENT_FOR {
             told = true;
-            let reason = consumer.context().trouble().unwrap_or_else(|| error.to_string());
-            let within = LOOK_TIMEOUT.as_secs();
-            warn!(target: WAITING, "no broker of `{bootstrap}` answers yet ({reason}); still trying, for {within} s in all");
+            let (trouble, within) = (consumer.context().trouble(), LOOK_TIMEOUT.as_secs());
+            warn!(target: WAITING, "no broker of `{bootstrap}` answers yet{trouble}; still trying, for {within} s in all");
         }
     }
 }
