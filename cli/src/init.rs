@@ -12,7 +12,7 @@ use tidegate_bootstrap::init::{
     SchemaTrouble, Schemas, check_place, interview, write_new,
 };
 use tidegate_bootstrap::{Config, ExitCode};
-use tidegate_codec::{OutlinedField, RegistryError, SchemaRegistry, value_subject};
+use tidegate_codec::{CompiledSchema, OutlinedField, RegistryError, SchemaRegistry, Weight, value_subject};
 use tidegate_service::wiring;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -143,30 +143,33 @@ struct Registry;
 
 impl Schemas for Registry {
     fn fields(&self, registry: &HttpUrl, topic: &TopicName) -> Result<Vec<Field>, SchemaTrouble> {
-        let unreachable = |reason: &dyn std::fmt::Display| SchemaTrouble::Unreachable {
-            reason: format!("{registry}: {reason}"),
-        };
-        let client = client(registry).map_err(|error| unreachable(&error))?;
+        let client =
+            client(registry).map_err(|error| SchemaTrouble::WrongRegistry { reason: error.to_string() })?;
         let subject = value_subject(topic.as_str());
-        let asked = block_on(async {
-            match client.latest(&subject).await {
-                // Which subjects there are only helps a person to see a slip: without them the answer is the same.
-                Err(RegistryError::UnknownSubject { subject }) => {
-                    let known = client.subjects().await;
-                    known.map(|known| Err(SchemaTrouble::UnknownSubject { subject, known }))
-                }
-                answer => answer.map(Ok),
-            }
-        });
-        let answer = asked.map_err(|error| unreachable(&error))?;
-        match answer {
-            Ok(Ok(schema)) => Ok(schema.outline().into_iter().map(field).collect()),
-            Ok(Err(trouble)) => Err(trouble),
-            Err(error @ (RegistryError::Invalid { .. } | RegistryError::Refused { .. })) => {
-                Err(SchemaTrouble::Unusable { reason: error.to_string() })
-            }
-            Err(error) => Err(unreachable(&error)),
+        let unreachable = |reason: String| SchemaTrouble::Unreachable { reason };
+        let asked = block_on(latest(&client, &subject)).map_err(|error| unreachable(error.to_string()))?;
+        asked.map(|schema| schema.outline().into_iter().map(field).collect())
+    }
+}
+
+async fn latest(client: &SchemaRegistry, subject: &str) -> Result<Arc<CompiledSchema>, SchemaTrouble> {
+    client.check(&[subject.to_owned()]).await.map_err(|fault| match fault.weight() {
+        Weight::Passes => SchemaTrouble::Unreachable { reason: fault.wrong() },
+        Weight::MayPass | Weight::Certain => {
+            SchemaTrouble::WrongRegistry { reason: fault.told_of("--registry") }
         }
+    })?;
+    match client.latest(subject).await {
+        Ok(schema) => Ok(schema),
+        Err(RegistryError::UnknownSubject { subject }) => {
+            // Which subjects there are only helps a person to see a slip: without them the answer is the same.
+            let known = client.subjects().await.unwrap_or_default();
+            Err(SchemaTrouble::UnknownSubject { subject, known })
+        }
+        Err(error @ (RegistryError::Invalid { .. } | RegistryError::Refused { .. })) => {
+            Err(SchemaTrouble::Unusable { reason: error.to_string() })
+        }
+        Err(error) => Err(SchemaTrouble::Unreachable { reason: error.to_string() }),
     }
 }
 

@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use clap::{CommandFactory, Parser, Subcommand};
 use tidegate_bootstrap::config::process_environment;
 use tidegate_bootstrap::init::InitError;
+use tidegate_bootstrap::telemetry::init_notes;
 use tidegate_bootstrap::{Config, ConfigError, ExitCode as Code};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
@@ -101,6 +102,13 @@ enum Command {
     Man(completions::Man),
 }
 
+impl Command {
+    /// Whether it has no log, and Kafka may keep it waiting.
+    fn asks_kafka_once(&self) -> bool {
+        matches!(self, Self::Topics(_) | Self::Produce(_) | Self::Dlq(_) | Self::Job(_) | Self::Demo(_))
+    }
+}
+
 /// The exit code of a command that Ctrl-C has ended before it was done: that of a process which the signal ends.
 const INTERRUPTED: u8 = 130;
 
@@ -129,6 +137,9 @@ fn answer(told: &clap::Error) -> ! {
 fn run(cli: Cli) -> Answer {
     let file = cli.config;
     let load = || Config::load(file.as_deref(), process_environment());
+    if cli.command.asks_kafka_once() {
+        init_notes(tidegate_kafka::WAITING)?;
+    }
     match cli.command {
         // They make a configuration of their own, or read the file in their own way.
         Command::Dev(args) => dev::run(&args),

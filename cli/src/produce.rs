@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use serde_json::Value;
 use tidegate_bootstrap::{Config, ExitCode, counted};
-use tidegate_codec::{CompiledSchema, RegistryError, value_subject, wire};
+use tidegate_codec::{CompiledSchema, RegistryError, SchemaRegistry, value_subject, wire};
 use tidegate_domain::Topic;
 use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
@@ -59,8 +59,7 @@ pub(crate) fn run(config: &Config, args: &Produce) -> Answer {
     }
     let registry = wiring::registry(config)?;
     let subject = value_subject(&args.topic);
-    let id =
-        block_on(registry.register(&subject, &text))?.map_err(|error| not_registered(&subject, &error))?;
+    let id = block_on(register(&registry, &subject, &text))??;
     let schema = compiled(&args.schema, id, &text)?;
     if let (false, Some(partitions)) = (exists, args.create) {
         create(config, &cluster, &args.topic, partitions)?;
@@ -99,6 +98,18 @@ fn open_lines(file: Option<&Path>) -> anyhow::Result<Box<dyn BufRead>> {
     let opened = std::fs::File::open(file)
         .map_err(|error| wrong(format!("{name} can't be read: {error}; name a file of JSON lines")))?;
     Ok(Box::new(std::io::BufReader::new(opened)))
+}
+
+async fn register(registry: &SchemaRegistry, subject: &str, text: &str) -> anyhow::Result<u32> {
+    match registry.register(subject, text).await {
+        Ok(id) => Ok(id),
+        Err(error @ RegistryError::Refused { .. }) => Err(not_registered(subject, &error)),
+        Err(error) => {
+            // Of an answer to the question of one schema, only part can be told.
+            registry.check(&[subject.to_owned()]).await.map_err(ServiceError::Registry)?;
+            Err(not_registered(subject, &error))
+        }
+    }
 }
 
 fn not_registered(subject: &str, error: &RegistryError) -> anyhow::Error {

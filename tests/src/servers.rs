@@ -9,12 +9,14 @@ mod certificates;
 mod kafka;
 mod registry;
 mod secured;
+mod tls;
 
 use std::path::{Path, PathBuf};
 
 pub use kafka::Kafka;
 pub use registry::Registry;
 pub use secured::{PASSWORD, SecuredKafka, USER};
+pub use tls::TlsFront;
 
 /// Names the bootstrap servers of a running Kafka for [`Kafka::shared`].
 pub const BOOTSTRAP_VARIABLE: &str = "TIDEGATE_TEST_BOOTSTRAP";

@@ -11,7 +11,7 @@ use tidegate_kafka::topics::{Cluster, TopicSpec};
 use tidegate_kafka::{Fatal, Publisher};
 use tidegate_pipeline::record::OutboundRecord;
 use tidegate_service::deliveries::Deliveries;
-use tidegate_service::wiring;
+use tidegate_service::{ServiceError, wiring};
 use tokio::time::{Instant, sleep_until};
 
 use crate::classes::{CLASSES, DemoClass};
@@ -59,8 +59,13 @@ fn spec(config: &Config, topic: &str) -> TopicSpec {
 /// Registers the class's schema, or finds it registered.
 async fn schema(registry: &SchemaRegistry, class: &DemoClass) -> Result<CompiledSchema, DemoError> {
     let subject = value_subject(class.topic);
-    let registered = registry.register(&subject, class.schema).await;
-    let id = registered.map_err(|reason| DemoError::Registry { topic: class.topic, reason })?;
+    let id = match registry.register(&subject, class.schema).await {
+        Ok(id) => id,
+        Err(reason) => {
+            registry.check(&[subject]).await.map_err(ServiceError::Registry)?;
+            return Err(DemoError::Registry { topic: class.topic, reason });
+        }
+    };
     Ok(CompiledSchema::parse(id, class.schema, &[])?)
 }
 

@@ -16,6 +16,7 @@ use tidegate_kafka::Publisher;
 use tidegate_kafka::consumer::Subscription;
 use tidegate_pipeline::forward::ForwardStage;
 use tidegate_service::group::{self, Member};
+use tidegate_service::registry::{Start, at_start};
 use tidegate_service::{Process, ServiceError, wiring};
 use tracing::info;
 
@@ -40,7 +41,12 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
     let registry = wiring::registry(config)?;
     let subjects: Vec<String> =
         config.sources.keys().map(|topic| tidegate_codec::value_subject(topic.as_str())).collect();
-    let latest = registry.warm(&subjects).await;
+    let latest = match at_start(process, &registry, &subjects).await? {
+        Start::Stopped => return Ok(()),
+        Start::WithRegistry => registry.warm(&subjects).await,
+        // Asking for each would take its time, and tell the same again.
+        Start::WithoutRegistry => vec![None; subjects.len()],
+    };
     info!(warmed = latest.iter().flatten().count(), of = subjects.len(), "schemas known at start");
     foresee::fields(config, &latest)?;
     let routes = Arc::new(Routes::compile(config)?);

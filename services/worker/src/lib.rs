@@ -39,6 +39,7 @@ mod log;
 mod main_of;
 mod restore;
 mod run;
+mod schemas;
 mod trace;
 
 pub use handler::{Handler, JobError};

@@ -23,6 +23,7 @@ use tidegate_pipeline::jobs::{
 };
 use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member, WarmUp};
+use tidegate_service::registry::Start as AtStart;
 use tidegate_service::{Process, ServiceError, wiring};
 use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
 use tokio::sync::mpsc;
@@ -34,19 +35,23 @@ use crate::job::Events;
 use crate::log::Log;
 use crate::main_of::Registered;
 use crate::restore::Restorer;
+use crate::schemas;
 
 /// Runs the workers of `tiers` until shutdown is requested. `registered` are the handlers of classes with `handler.type = "rust"`.
 pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered) -> Result<(), ServiceError> {
     tidegate_state::events::describe();
     let config = &process.config;
+    let served: Vec<&Configured> =
+        config.classes.values().filter(|class| tiers.contains(&class.tier)).collect();
     let events = Arc::new(Events {
         registry: config.registry.as_ref().map(|_| wiring::registry(config)).transpose()?,
         limits: wiring::limits(config),
     });
-    let served: Vec<&Configured> =
-        config.classes.values().filter(|class| tiers.contains(&class.tier)).collect();
     let handlers = handlers(&served, registered, &events)?;
     let classes = classes(config, &served)?;
+    if schemas::look(process, &served, &events).await? == AtStart::Stopped {
+        return Ok(());
+    }
     let publisher: Arc<dyn RecordPublisher> =
         Arc::new(Publisher::new(&process.kafka, process.fatal.clone())?);
     let (solitude, cut_off, opener) = (Solitude::default(), CutOff::default(), OpenerId(rand::random()));

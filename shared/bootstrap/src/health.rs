@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::config::duration_text;
+
 /// The state of all components. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Health {
@@ -122,9 +124,9 @@ impl Health {
             (silence > watched.deadline).then(|| Stalled {
                 component: component.clone(),
                 reason: format!(
-                    "no sign of life for {}s, {:?} are allowed",
-                    silence.as_secs(),
-                    watched.deadline
+                    "no sign of life for {}, {} are allowed",
+                    duration_text(Duration::from_secs(silence.as_secs())),
+                    duration_text(watched.deadline)
                 ),
             })
         });

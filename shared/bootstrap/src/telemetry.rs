@@ -9,9 +9,12 @@ use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
 use parking_lot::Mutex;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::FmtContext;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
 use crate::config::{LogFormat, Observe};
@@ -86,6 +89,33 @@ pub fn init_logs_to(file: std::fs::File, observe: &Observe) -> Result<(), Teleme
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
     }
     Ok(())
+}
+
+/// Tells what a command without a log waits for, as notes on stderr: the warnings of this target, and nothing else. Once per process.
+pub fn init_notes(target: &str) -> Result<(), TelemetryError> {
+    let filter = EnvFilter::new(format!("off,{target}=warn"));
+    let notes = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(io::stderr);
+    Ok(notes.event_format(Note).finish().try_init()?)
+}
+
+/// `note: ` and what a person is told.
+struct Note;
+
+impl<S, N> FormatEvent<S, N> for Note
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> std::fmt::Result {
+        writer.write_str("note: ")?;
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writer.write_char('\n')
+    }
 }
 
 /// Upper bounds of the buckets of `…_seconds`: fine where jobs live (from 1 ms), and up to ten minutes.

@@ -41,7 +41,8 @@ pub use field::{FieldPathError, FieldPaths, FieldValue, recycle};
 pub use outline::OutlinedField;
 pub use plan::TimeUnit;
 pub use registry::{
-    RegistryAuth, RegistryError, RegistrySettings, RegistrySettingsError, SchemaRegistry, value_subject,
+    RegistryAuth, RegistryError, RegistryFault, RegistrySettings, RegistrySettingsError, SchemaRegistry,
+    Weight, value_subject,
 };
 pub use resolution::{Resolution, Unresolvable};
 pub use schema::{CompiledSchema, Decoded};

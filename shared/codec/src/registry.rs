@@ -22,9 +22,12 @@ use tokio::time::Instant;
 use crate::schema::CompiledSchema;
 
 mod answer;
+mod check;
+mod fault;
 mod settings;
 
 use answer::Answer;
+pub use fault::{RegistryFault, Weight};
 pub use settings::{RegistryAuth, RegistrySettings, RegistrySettingsError};
 
 /// Why a schema is not at hand, by what the caller should do about it.
@@ -96,6 +99,7 @@ type Flight = Shared<BoxFuture<'static, Fetched>>;
 
 struct Inner {
     client: SrSettings,
+    settings: RegistrySettings,
     grace: Duration,
     /// Sorted by id.
     known: ArcSwap<Vec<(u32, Arc<CompiledSchema>)>>,
@@ -121,6 +125,7 @@ impl SchemaRegistry {
     pub fn new(settings: &RegistrySettings) -> Result<Self, RegistrySettingsError> {
         let inner = Inner {
             client: settings.client()?,
+            settings: settings.clone(),
             grace: settings.unknown_schema_grace,
             known: ArcSwap::default(),
             flights: Mutex::default(),
@@ -135,6 +140,14 @@ impl SchemaRegistry {
         let known = self.inner.known.load();
         let index = known.binary_search_by_key(&id, |(id, _)| *id).ok()?;
         known.get(index).map(|(_, schema)| Arc::clone(schema))
+    }
+
+    /// Asks whether there is a registry that this user may read one of the `subjects` of. It is asked once.
+    ///
+    /// # Errors
+    /// What is wrong, and by its [`RegistryFault::weight`] whether that may pass.
+    pub async fn check(&self, subjects: &[String]) -> Result<(), RegistryFault> {
+        check::check(&self.inner.settings, subjects).await
     }
 
     /// For how long an unknown id is worth asking for again.
@@ -190,7 +203,8 @@ impl SchemaRegistry {
         let schema = SuppliedSchema::new(None, SchemaType::Avro, schema_json.to_owned());
         let posted = post_schema(&self.inner.client, subject.to_owned(), schema).await;
         posted.map(|registered| registered.id).map_err(|error| match Answer::of(&error) {
-            Answer::Refused { reason } | Answer::NotFound { reason, .. } => {
+            // A plain "not found" is no registry's answer to a schema: the address is wrong, or a proxy answers.
+            Answer::Refused { reason } | Answer::NotFound { by_registry: true, reason } => {
                 RegistryError::Refused { subject: subject.to_owned(), reason }
             }
             answer => answer.into_error(),

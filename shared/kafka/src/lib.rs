@@ -33,6 +33,7 @@ pub use end::end_process;
 pub use fatal::Fatal;
 pub use lag::GroupLag;
 pub use log_reader::{LogReader, ReadError};
+pub use patience::WAITING;
 pub use publisher::Publisher;
 pub use refusal::Refusal;
 pub use settings::{ConnectError, KafkaSettings};

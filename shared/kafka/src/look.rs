@@ -8,9 +8,11 @@ use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::metadata::Metadata;
 use rdkafka::{ClientConfig, ClientContext};
+use tracing::warn;
 
 use crate::context::log_line;
 use crate::native::add_brokers;
+use crate::patience::WAITING;
 use crate::refusal::{Refusal, essence};
 use crate::settings::{ConnectError, LOOK_TIMEOUT, create};
 
@@ -65,6 +67,13 @@ impl Reports {
         reported.all_down && reported.refusal.as_ref().is_some_and(Refusal::is_certain)
     }
 
+    /// What was reported last, in parentheses, for whoever waits. A refusal is told in the end, with what to do.
+    fn trouble(&self) -> String {
+        let reported = self.reported.lock();
+        let trouble = reported.trouble.as_ref().filter(|_| reported.refusal.is_none());
+        trouble.map_or_else(String::new, |trouble| format!(" ({trouble})"))
+    }
+
     fn explain(&self, bootstrap: &str, error: &KafkaError) -> ConnectError {
         let mut reported = self.reported.lock();
         let bootstrap = bootstrap.to_owned();
@@ -113,13 +122,17 @@ impl Questions {
     }
 }
 
+/// How long nothing is said of a broker that does not answer: a cluster that is well has answered by then.
+const SILENT_FOR: Duration = Duration::from_secs(1);
+
 /// What the cluster says about a topic, or about all. Asked until a broker answers, all of them refuse this client, or the time is up.
 pub(crate) fn metadata(
     consumer: &BaseConsumer<Reports>,
     bootstrap: &str,
     topic: Option<&str>,
 ) -> Result<Metadata, ConnectError> {
-    let mut questions = Questions::begin(Instant::now());
+    let begun = Instant::now();
+    let (mut questions, mut told) = (Questions::begin(begun), false);
     let mut unanswered = KafkaError::MetadataFetch(Code::OperationTimedOut);
     while let Some(wait) = questions.next(Instant::now()) {
         unanswered = match consumer.fetch_metadata(topic, wait) {
@@ -130,6 +143,11 @@ pub(crate) fn metadata(
         take_reports(consumer);
         if consumer.context().is_final() {
             break;
+        }
+        if !told && begun.elapsed() >= SILENT_FOR {
+            told = true;
+            let (trouble, within) = (consumer.context().trouble(), LOOK_TIMEOUT.as_secs());
+            warn!(target: WAITING, "no broker of `{bootstrap}` answers yet{trouble}; still trying, for {within} s in all");
         }
     }
     Err(consumer.context().explain(bootstrap, &unanswered))

@@ -7,6 +7,9 @@ use tracing::warn;
 
 use crate::topics::TopicError;
 
+/// The target of log lines that say what is waited for: all that a command without a log tells of them.
+pub const WAITING: &str = "tidegate_kafka::waiting";
+
 /// For how long: a broker that died is noticed by the others after its session, 9 s by default (`broker.session.timeout.ms`), and
 /// then controller and leaders move.
 const HEALS_WITHIN: Duration = Duration::from_secs(30);
@@ -26,7 +29,7 @@ impl Patience {
     pub(crate) fn bears(&self, error: &TopicError) -> Option<Duration> {
         let again = may_heal(error) && Instant::now() < self.until;
         if again {
-            warn!(%error, "a broker may be away: asked again");
+            warn!(target: WAITING, "a broker may be away, and is asked again: {error}");
         }
         again.then_some(ASK_AGAIN_AFTER)
     }

@@ -3,6 +3,7 @@
 use tidegate_bootstrap::observe::ObserveError;
 use tidegate_bootstrap::shutdown::SignalError;
 use tidegate_bootstrap::telemetry::TelemetryError;
+use tidegate_codec::{RegistryFault, Weight};
 use tidegate_kafka::ConnectError;
 use tidegate_kafka::topics::TopicError;
 
@@ -32,6 +33,9 @@ pub enum ServiceError {
     /// Another instance of this pipeline runs with another configuration.
     #[error("this configuration differs from the pipeline's:\n{}", lines(.0))]
     Drift(Vec<crate::drift::Difference>),
+    /// There is no schema registry to work with.
+    #[error(transparent)]
+    Registry(#[from] RegistryFault),
     /// The configuration lacks something that this service needs.
     #[error("{0}")]
     Configuration(String),
@@ -55,7 +59,12 @@ impl ServiceError {
     pub fn exit_code(&self) -> tidegate_bootstrap::ExitCode {
         use tidegate_bootstrap::ExitCode;
         match self {
-            Self::Configuration(_) | Self::Drift(_) | Self::Unfit(_) | Self::Observe(_) => ExitCode::Usage,
+            Self::Registry(fault) if fault.weight() == Weight::Passes => ExitCode::Failed,
+            Self::Configuration(_)
+            | Self::Registry(_)
+            | Self::Drift(_)
+            | Self::Unfit(_)
+            | Self::Observe(_) => ExitCode::Usage,
             Self::Connect(error) if error.is_misconfiguration() => ExitCode::Usage,
             Self::Topics(error) if error.is_misconfiguration() => ExitCode::Usage,
             _ => ExitCode::Failed,

@@ -1,12 +1,14 @@
 //! docs/operations.md: every metric that the code has is in its table, and no document names one that it has not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use metrics::{
     Counter, Gauge, Histogram, Key, KeyName, Metadata, Recorder, SharedString, Unit, with_local_recorder,
 };
-use tidegate_tests::documents::{documents, read, spans};
+use serde_json::Value;
+use tidegate_bootstrap::Config;
+use tidegate_tests::documents::{blocks, documents, read, spans};
 
 use crate::table::Table;
 
@@ -97,6 +99,62 @@ fn every_metric_that_a_document_names_exists() {
     }
     assert!(named > 50, "only {named} metrics were found in the documents");
     assert!(spans(&read("docs/operations.md")).count() > 0);
+}
+
+/// The rules of alerts in the documentation, by name.
+fn alerts() -> BTreeMap<String, String> {
+    let blocks = blocks("docs/operations.md");
+    let block = blocks.iter().find(|block| block.text.starts_with("groups:")).expect("there are rules");
+    let rules: Value = serde_saphyr::from_str(&block.text).unwrap_or_else(|error| panic!("{error}"));
+    let rules = rules["groups"][0]["rules"].as_array().expect("a list of rules").iter();
+    let text = |value: &Value| value.as_str().expect("it is text").to_owned();
+    rules.map(|rule| (text(&rule["alert"]), text(&rule["expr"]))).collect()
+}
+
+/// The labels of each metric in the documentation's table.
+fn labels() -> BTreeMap<String, String> {
+    let text = read("docs/operations.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `tidegate_"));
+    let cell = |row: &str, at: usize| row.split('|').nth(at).expect("it has four cells").trim().to_owned();
+    rows.map(|row| (cell(row, 1).replace('`', ""), cell(row, 3))).collect()
+}
+
+#[test]
+fn a_rule_of_alerts_groups_and_selects_by_labels_that_its_metric_has() {
+    let labels = labels();
+    let mut used = 0;
+    for (alert, rule) in alerts() {
+        let metric = labels.keys().filter(|name| rule.contains(name.as_str())).max_by_key(|name| name.len());
+        let Some(metric) = metric else {
+            assert!(rule.starts_with("up{"), "{alert} names no metric: {rule}");
+            continue;
+        };
+        let grouped = rule.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+        let selected = rule.split('{').skip(1).filter_map(|rest| rest.split('=').next());
+        for label in grouped.flat_map(|labels| labels.split(", ")).chain(selected) {
+            let exists = label == "le" || labels[metric].contains(&format!("`{label}`"));
+            assert!(exists, "{alert}: {metric} has no label {label}");
+            used += 1;
+        }
+    }
+    assert!(used > 8, "only {used} labels were found");
+}
+
+#[test]
+fn that_nobody_reads_a_topic_is_told_of_the_topics_of_every_tier_by_their_own_names() {
+    let rule = &alerts()["TidegateNobodyReads"];
+    let watched: BTreeSet<&str> = rule
+        .split("absent(tidegate_partition_lag{topic=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next())
+        .collect();
+    let config = Config::parse("the defaults", "[kafka]\nbootstrap = \"b:1\"", std::iter::empty());
+    let topics = tidegate_service::plan::topics(&config.expect("it is valid"));
+    let planned: BTreeSet<&str> = topics.iter().map(|topic| topic.name.as_str()).collect();
+    assert!(watched.is_subset(&planned), "{watched:?} are not all among {planned:?}");
+    let jobs: BTreeSet<&str> = planned.iter().copied().filter(|name| name.ends_with(".jobs")).collect();
+    assert!(jobs.len() == 3 && jobs.is_subset(&watched), "{jobs:?} are not all among {watched:?}");
+    assert!(watched.iter().any(|topic| topic.contains(".retry-")), "nothing watches retry: {watched:?}");
 }
 
 /// Crates are named in the same way.

@@ -15,6 +15,7 @@ mod marks;
 mod mistakes;
 mod outcomes;
 mod records;
+mod registry;
 mod retry;
 mod schemas;
 mod security;

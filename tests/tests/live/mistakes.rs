@@ -65,6 +65,13 @@ fn a_typo_in_a_key_is_told_with_the_key_that_was_meant() {
 }
 
 #[test]
+fn a_typo_in_a_key_that_a_class_needs_is_one_problem() {
+    let text = refused(&SOUND.replace("handler =", "handlr ="), &["worker", "--tier", "default"]);
+    assert_says(&text, &["1 problem in", "classes.see.handlr", "did you mean `handler`?"]);
+    assert!(!text.contains("missing"), "{text}");
+}
+
+#[test]
 fn a_class_without_a_handler_is_told_what_to_write() {
     let text =
         refused(&SOUND.replace("handler = { type = \"log\" }\n", ""), &["worker", "--tier", "default"]);
@@ -109,6 +116,37 @@ fn an_address_where_no_broker_is_is_told_by_every_command_and_trying_again_may_h
     for process in processes {
         assert_says(&last_words(process, 1), &[&address, "kafka.bootstrap", "Kafka is running"]);
     }
+}
+
+#[test]
+fn a_command_that_waits_for_kafka_says_so_before_it_gives_up_and_never_in_its_output() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let config = SOUND.replace("127.0.0.1:1", &address);
+    let commands: [&[&str]; 4] = [
+        &["topics", "apply"],
+        &["topics", "check", "--json"],
+        &["dlq", "list", "--json"],
+        &["job", "where", "a"],
+    ];
+    let started = commands.map(|arguments| Setup::new("waits", arguments).config(&config).start());
+    for mut process in started {
+        assert_eq!(process.wait(SOON), Exit(1));
+        assert_eq!(process.stdout(), "");
+        let said = process.stderr();
+        let notes: Vec<&str> = said.lines().filter(|line| line.starts_with("note: ")).collect();
+        assert_eq!(notes.len(), 1, "{said}");
+        assert_says(notes[0], &[&address, "Connection refused", "still trying, for 10 s in all"]);
+        assert!(said.lines().count() == 2 && said.lines().last().is_some_and(|l| l.starts_with("error: ")));
+    }
+}
+
+#[test]
+fn a_command_whose_kafka_answers_says_nothing_of_waiting() {
+    let mut pipeline = Pipeline::new("slip-none", Kafka::shared(), Registry::shared().url());
+    pipeline.source("events", 1, "earliest");
+    pipeline.apply_topics();
+    let mut check = Setup::new("check", &["topics", "check"]).config(pipeline.config()).start();
+    assert_eq!((check.wait(SOON), check.stderr()), (Exit(0), String::new()));
 }
 
 /// A pipeline whose topics exist.

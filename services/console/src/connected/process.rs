@@ -20,6 +20,7 @@ pub async fn run(config: Config, index: Option<&Path>, local_user: String) -> Re
     init_logs(&config.observe)?;
     let shutdown = Shutdown::on_signals()?;
     let config = Arc::new(config);
+    tokio::spawn(tidegate_service::registry::tell(config.clone()));
     let inbox = {
         let (config, runtime) = (config.clone(), Handle::current());
         let index = index.map(Path::to_owned);

@@ -119,7 +119,7 @@ fn fits_days(every: Duration) -> Result<Duration, InvalidValue> {
         return Ok(every);
     }
     Err(InvalidValue::new(
-        format!("{} divides no day evenly", values::exact(every)),
+        format!("{} divides no day evenly", values::duration_text(every)),
         "choose whole days or a whole fraction of a day, like \"1d\", \"1h\" or \"15m\"",
     ))
 }

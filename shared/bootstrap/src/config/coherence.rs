@@ -8,7 +8,7 @@ use super::class_key::KeySource;
 use super::error::InvalidValue;
 use super::kafka::WRITE_A_MECHANISM;
 use super::reader::Reader;
-use super::values::exact;
+use super::values::duration_text;
 
 /// A mark of a waiting job is believed this much longer than the wait itself.
 const MARK_SLACK: Duration = Duration::from_secs(60 * 60);
@@ -47,7 +47,7 @@ fn windows_that_outlast_their_marks(config: &Config) -> impl Iterator<Item = Str
     let remembered = config.state.retention;
     config.classes.values().filter_map(move |class| {
         let every = class.key_window.as_ref().map(|window| window.every).filter(|every| *every > remembered)?;
-        let (name, every, remembered) = (&class.name, exact(every), exact(remembered));
+        let (name, every, remembered) = (&class.name, duration_text(every), duration_text(remembered));
         Some(format!(
             "classes.{name}.key_window.every = {every}, but a done job is remembered for {remembered} only: a duplicate that comes \
              later in the same window runs again; raise state.retention to {every} or more"
@@ -60,19 +60,19 @@ pub(super) fn duplicates_summary(config: &Config) -> String {
     let (remembered, held) = (config.state.retention, config.topics.job_retention);
     let promise = format!(
         "a duplicate is refused for {} after its job was done; a replay of an older record runs the job again",
-        exact(remembered)
+        duration_text(remembered)
     );
     if remembered >= held {
         return format!(
             "{promise}. Job and delay topics hold a record for {}, so marks outlast whatever waits in them",
-            exact(held)
+            duration_text(held)
         );
     }
     format!(
         "{promise}. Job and delay topics hold a record for {held}: after an outage longer than {remembered}, a duplicate that waited in \
          them may run again",
-        held = exact(held),
-        remembered = exact(remembered)
+        held = duration_text(held),
+        remembered = duration_text(remembered)
     )
 }
 
@@ -115,15 +115,25 @@ fn retentions_cover_the_waits(config: &Config, note: Note<'_>) {
     if config.state.retention < needed {
         let wrong = format!(
             "{} is less than a job may wait in all delay topics, and its mark is believed then",
-            exact(config.state.retention)
+            duration_text(config.state.retention)
         );
-        note("state.retention".to_owned(), wrong, &format!("set at least \"{}s\"", needed.as_secs() + 1));
+        note(
+            "state.retention".to_owned(),
+            wrong,
+            &format!("set at least \"{}\"", whole_seconds_above(needed)),
+        );
     }
     if config.topics.job_retention < 2 * wait {
-        let wrong = format!("{} is less than twice the longest wait", exact(config.topics.job_retention));
-        let remedy = format!("set at least \"{}s\", or shorten the longest rung", (2 * wait).as_secs() + 1);
+        let wrong =
+            format!("{} is less than twice the longest wait", duration_text(config.topics.job_retention));
+        let least = whole_seconds_above(2 * wait);
+        let remedy = format!("set at least \"{least}\", or shorten the longest rung");
         note("topics.job_retention".to_owned(), wrong, &remedy);
     }
+}
+
+fn whole_seconds_above(least: Duration) -> String {
+    duration_text(Duration::from_secs(least.as_secs() + 1))
 }
 
 /// A partition whose bounds are smaller than one of its records would stand still for ever.

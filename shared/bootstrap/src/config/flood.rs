@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::reader::Section;
-use super::values::{self, exact, write_duration};
+use super::values::{self, duration_text, write_duration};
 
 /// When a class is parked because what it depends on is away, and how often it is probed then.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -41,7 +41,11 @@ impl Flood {
         let probe_at_most =
             section.or("probe_at_most", seconds(30).max(probe_after), values::duration_within(waits));
         if probe_at_most < probe_after {
-            let wrong = format!("{} is less than probe_after = {}", exact(probe_at_most), exact(probe_after));
+            let wrong = format!(
+                "{} is less than probe_after = {}",
+                duration_text(probe_at_most),
+                duration_text(probe_after)
+            );
             section.problem("probe_at_most", wrong, "raise it, or lower probe_after");
         }
         Self { enabled, failures, of, within, probe_after, probe_at_most }

@@ -90,7 +90,8 @@ impl HttpHandler {
             section.open("headers", Some(|rest| rest.replace('_', "-")), header).into_iter().collect();
         let timeout = section.or("timeout", time_limit, values::duration);
         if timeout > time_limit {
-            let wrong = format!("it is longer than the class's time_limit, {}", values::exact(time_limit));
+            let wrong =
+                format!("it is longer than the class's time_limit, {}", values::duration_text(time_limit));
             section.problem("timeout", wrong, "shorten it, or raise time_limit");
         }
         Some(Self { url: url?, format, headers, timeout })

@@ -22,6 +22,7 @@ mod retry;
 mod secret;
 mod sections;
 mod selection;
+mod slip;
 mod stand_in;
 mod suggestion;
 #[cfg(test)]
@@ -54,11 +55,12 @@ pub use selection::{Ignore, Scalar, When};
 pub use stand_in::StandIn;
 pub(crate) use suggestion::nearest;
 pub use suggestion::suggest;
-pub use values::{ByteSize, exact as duration_text};
+pub use values::{ByteSize, duration_text};
 
 use class::Declared;
 use environment::Overrides;
 use reader::{Reader, Section};
+use slip::Corrected;
 
 /// The file that is read if none is named.
 pub const DEFAULT_FILE: &str = "tidegate.toml";
@@ -130,19 +132,28 @@ impl Config {
     /// Reads a table; `problems` are known already.
     fn of_table(
         origin: &str,
-        table: Table,
+        mut table: Table,
         env: impl Iterator<Item = (String, String)>,
         mut problems: Vec<Problem>,
     ) -> Result<Self, ConfigError> {
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let reader = Reader::new(Overrides::collect(env));
-        let config = reader.document(table, |root| Self::read(root, cores));
-        if let Some(config) = &config
-            && reader.is_clean()
-        {
-            coherence::check(config, &reader);
-        }
-        problems.extend(reader.finish());
+        let mut env: Vec<_> = env.collect();
+        let mut corrected = Corrected::default();
+        // Each turn but the last corrects a name that no setting has, and makes none that was corrected before.
+        let (config, found) = loop {
+            let reader = Reader::after(Overrides::collect(env.iter().cloned()), corrected.slips().to_vec());
+            let config = reader.document(table.clone(), |root| Self::read(root, cores));
+            if let Some(config) = &config
+                && reader.is_clean()
+            {
+                coherence::check(config, &reader);
+            }
+            let (found, slips) = reader.finish();
+            if corrected.add(slips, &mut table, &mut env) == 0 {
+                break (config, found);
+            }
+        };
+        problems.extend(found);
         match config {
             Some(config) if problems.is_empty() => Ok(config),
             _ => Err(Problems::new(origin.to_owned(), problems).into()),

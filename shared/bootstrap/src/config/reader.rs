@@ -12,7 +12,8 @@ use toml::{Table, Value};
 use super::environment::{self, Overrides, Taken};
 use super::error::{InvalidValue, NAMES_NO_SETTING, NO_SUCH_SETTING, Problem};
 use super::reference::{self, Presence, Setting};
-use super::suggestion::suggest;
+use super::slip::{Slip, Slips};
+use super::suggestion::{nearest, suggest};
 
 /// A value as it was given, before anything is known about it.
 #[derive(Debug)]
@@ -35,14 +36,24 @@ pub(super) struct Reader {
     problems: RefCell<Vec<Problem>>,
     /// Folded paths of all settings that were asked for.
     known: RefCell<BTreeSet<String>>,
+    /// Folded paths of those that neither the file nor a variable gives.
+    absent: RefCell<BTreeSet<String>>,
+    /// Names that were slips, and those that were meant.
+    slips: RefCell<Slips>,
     /// What was asked for and what it accepts, where somebody wants to know.
     reference: Option<RefCell<Vec<Setting>>>,
 }
 
 impl Reader {
     pub(super) fn new(overrides: Overrides) -> Self {
-        let (problems, known) = Default::default();
-        Self { overrides: RefCell::new(overrides), problems, known, reference: None }
+        Self::after(overrides, Vec::new())
+    }
+
+    /// One that reads what is given anew, after these slips were corrected in it. They are problems all the same.
+    pub(super) fn after(overrides: Overrides, corrected: Vec<Slip>) -> Self {
+        let (problems, known, absent) = Default::default();
+        let slips = RefCell::new(Slips { corrected, found: Vec::new() });
+        Self { overrides: RefCell::new(overrides), problems, known, absent, slips, reference: None }
     }
 
     /// One that keeps a description of each setting that is asked for.
@@ -60,6 +71,13 @@ impl Reader {
         read_section(Section { reader: self, path: Vec::new(), table, asked: RefCell::default() }, body)
     }
 
+    /// The slips that were corrected in a section are told where it is read.
+    fn note_corrected(&self, section: &[String]) {
+        let mut slips = self.slips.borrow_mut();
+        let here = slips.corrected.extract_if(.., |slip| slip.is_in(section));
+        self.problems.borrow_mut().extend(here.map(|slip| slip.problem));
+    }
+
     pub(super) fn note(&self, path: String, invalid: InvalidValue) {
         let InvalidValue { wrong, remedy } = invalid;
         self.problems.borrow_mut().push(Problem { path, wrong, remedy });
@@ -70,25 +88,29 @@ impl Reader {
         self.problems.borrow().is_empty()
     }
 
-    /// All problems, after the overrides that matched no setting were added to them.
-    pub(super) fn finish(self) -> Vec<Problem> {
+    /// All problems, after the overrides that matched no setting were added to them; and the slips among them that stand where the
+    /// setting that was meant is missing.
+    pub(super) fn finish(self) -> (Vec<Problem>, Vec<Slip>) {
         let known: Vec<String> =
             self.known.into_inner().iter().map(|folded| environment::variable_name(folded)).collect();
+        let absent = self.absent.into_inner();
         let mut problems = self.problems.into_inner();
+        let Slips { corrected, mut found } = self.slips.into_inner();
+        problems.extend(corrected.into_iter().map(|slip| slip.problem));
         for (variable, _) in self.overrides.borrow().unused() {
-            let near =
-                super::suggestion::nearest(variable, &known.iter().map(String::as_str).collect::<Vec<_>>());
+            let near = nearest(variable, &known.iter().map(String::as_str).collect::<Vec<_>>());
             let remedy = near.map_or_else(
                 || "spell it TIDEGATE_SECTION__KEY after a setting that exists, or unset it".to_owned(),
                 |name| format!("did you mean {name}?"),
             );
-            problems.push(Problem {
-                path: format!("environment variable {variable}"),
-                wrong: NAMES_NO_SETTING.to_owned(),
-                remedy,
-            });
+            let path = format!("environment variable {variable}");
+            let problem = Problem { path, wrong: NAMES_NO_SETTING.to_owned(), remedy };
+            let meant =
+                near.filter(|name| absent.iter().any(|path| environment::variable_name(path) == **name));
+            found.extend(meant.map(|meant| Slip::of_variable(variable, meant, problem.clone())));
+            problems.push(problem);
         }
-        problems
+        (problems, found)
     }
 }
 
@@ -103,6 +125,7 @@ pub(super) struct Section<'r> {
 
 fn read_section<T>(section: Section<'_>, body: impl FnOnce(&Section<'_>) -> T) -> T {
     let read = body(&section);
+    section.reader.note_corrected(&section.path);
     section.refuse_unknown_keys();
     read
 }
@@ -132,7 +155,8 @@ impl Section<'_> {
     ) -> Option<T> {
         self.describe(key, Presence::Required, &parse);
         if !self.has(key) {
-            self.ask(key);
+            // Asked for all the same, so that it is a known key.
+            self.take(key);
             self.problem(key, "it is missing", remedy);
             return None;
         }
@@ -238,9 +262,13 @@ impl Section<'_> {
         read
     }
 
-    /// Takes any further key for known: what they should be can't be told.
+    /// Takes any further key for known: what they should be can't be told. Except one that is most likely meant for a key that is
+    /// missing, which may be why it can't.
     pub(super) fn tolerate_rest(&self) {
-        self.table.keys().for_each(|key| self.ask(key));
+        let asked = self.asked.borrow().clone();
+        let known: Vec<&str> = asked.iter().map(String::as_str).collect();
+        let is_slip = |key: &String| nearest(key, &known).is_some_and(|meant| !self.has(meant));
+        self.table.keys().filter(|key| !is_slip(key)).for_each(|key| self.ask(key));
     }
 
     /// Whether the file or a variable gives this key, or anything below it.
@@ -281,7 +309,11 @@ impl Section<'_> {
             }
             Taken::Nothing => {}
         }
-        self.table.get(key).map(|value| Raw { value: value.clone(), variable: None })
+        let Some(value) = self.table.get(key) else {
+            self.reader.absent.borrow_mut().insert(environment::fold_path(&path));
+            return None;
+        };
+        Some(Raw { value: value.clone(), variable: None })
     }
 
     fn note_raw(&self, key: &str, raw: &Raw, invalid: InvalidValue) {
@@ -328,6 +360,12 @@ impl Section<'_> {
                 );
             }
             self.problem(key, NO_SUCH_SETTING, &remedy);
+            let known: Vec<&str> = asked.iter().map(String::as_str).collect();
+            let meant = nearest(key, &known).filter(|meant| !self.has(meant));
+            if let (Some(meant), Some(problem)) = (meant, self.reader.problems.borrow().last()) {
+                let slip = Slip::of_key(&self.path, (key, meant), problem.clone());
+                self.reader.slips.borrow_mut().found.push(slip);
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::error::InvalidValue;
 use super::reader::{Raw, Section};
-use super::values::{self, ByteSize, exact, parse_duration};
+use super::values::{self, ByteSize, duration_text, exact, parse_duration};
 
 /// One step of a ladder: a delay, and the name that its topic has from it (`1s`, `4s`, `1m`, `1500ms`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -124,7 +124,7 @@ impl Retry {
         format!(
             "{max_attempts} {noun}; waits {} = {} ({} to {} with jitter)",
             sum_of(&waits),
-            exact(total),
+            duration_text(total),
             rounded(jitter.shortest(total)),
             rounded(jitter.longest(total)),
         )
@@ -143,8 +143,8 @@ fn sum_of(waits: &[Rung]) -> String {
 /// Precise enough to plan with: whole seconds from ten seconds on.
 fn rounded(wait: Duration) -> String {
     match wait.as_millis() {
-        millis @ 0..10_000 => exact(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))),
-        _ => exact(Duration::from_secs(wait.as_secs_f64().round() as u64)),
+        millis @ 0..10_000 => duration_text(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))),
+        _ => duration_text(Duration::from_secs(wait.as_secs_f64().round() as u64)),
     }
 }
 

@@ -12,7 +12,7 @@ use toml::Value;
 use super::error::InvalidValue;
 use super::names::{LogFilter, PipelineName};
 use super::reader::{Raw, Section};
-use super::values::{self, ByteSize, exact, write_duration};
+use super::values::{self, ByteSize, duration_text, write_duration};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -181,7 +181,7 @@ impl Serialize for Retention {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Unlimited => serializer.serialize_str("unlimited"),
-            Self::For(duration) => serializer.collect_str(&exact(*duration)),
+            Self::For(duration) => serializer.collect_str(&duration_text(*duration)),
         }
     }
 }
@@ -244,7 +244,8 @@ impl Consume {
             ),
         };
         if consume.shutdown_deadline <= consume.drain_deadline {
-            let wrong = format!("it is not longer than drain_deadline, {}", exact(consume.drain_deadline));
+            let wrong =
+                format!("it is not longer than drain_deadline, {}", duration_text(consume.drain_deadline));
             let remedy =
                 "leave some seconds after the drain for marks and commits; the platform must grant as much";
             section.problem("shutdown_deadline", wrong, remedy);

@@ -60,5 +60,5 @@ fn misspelt(servers: Table, variables: Vec<(String, String)>) -> Vec<Problem> {
         root.section("kafka", Kafka::read);
         root.section("registry", Registry::read);
     });
-    reader.finish().into_iter().filter(Problem::is_unknown_name).collect()
+    reader.finish().0.into_iter().filter(Problem::is_unknown_name).collect()
 }

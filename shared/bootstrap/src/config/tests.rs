@@ -150,6 +150,89 @@ mod refusals {
         );
     }
 
+    #[test]
+    fn a_slip_in_a_name_is_one_problem_whatever_is_missing_because_of_it() {
+        let rest = "\n[retry]\nladder = [\"1s\", \"2s\"]\n[tiers.gold]\n[[ignore]]\nname = \"no\"\nsource = \"shop.payments.v1\"\n\
+                    [classes.gold]\ntier = \"gold\"\nladder = [\"2s\"]\nsource = [\"shop.payments.v1\"]\nkey_header = \"id\"\n\
+                    handler = { type = \"log\" }\n[classes.charge-card.flood]\nprobe_after = \"2m\"\nprobe_at_most = \"3m\"";
+        let text = format!("{MINIMAL}{rest}").replace("tier = \"gold\"", "tier = \"default\"");
+        let text = text.replace("[tiers.gold]", "[tiers.default]");
+        assert_eq!(problems_of(&text, &[]), [""; 0]);
+        for (right, slip, place) in [
+            // What is required.
+            ("[kafka]", "[kafak]", "kafak"),
+            ("bootstrap =", "bootstrop =", "kafka.bootstrop"),
+            ("url = \"http://localhost:8081\"", "ulr = \"http://localhost:8081\"", "registry.ulr"),
+            ("start =", "strat =", "sources.\"shop.payments.v1\".strat"),
+            ("handler = { type = \"http\"", "handlr = { type = \"http\"", "classes.charge-card.handlr"),
+            ("type = \"log\"", "tpye = \"log\"", "classes.gold.handler.tpye"),
+            ("key = [", "kay = [", "classes.charge-card.kay"),
+            ("key_header =", "keyheader =", "classes.gold.keyheader"),
+            (
+                "source = \"shop.payments.v1\"\nkey",
+                "suorce = \"shop.payments.v1\"\nkey",
+                "classes.charge-card.suorce",
+            ),
+            ("name = \"no\"", "nmae = \"no\"", "ignore[0].nmae"),
+            // What others refer to.
+            ("[sources.", "[sorces.", "sorces"),
+            ("[registry]", "[regsitry]", "regsitry"),
+            ("[retry]", "[rerty]", "rerty"),
+            ("ladder = [\"1s\", \"2s\"]", "lader = [\"1s\", \"2s\"]", "retry.lader"),
+            ("probe_at_most", "probe_at_mots", "classes.charge-card.flood.probe_at_mots"),
+        ] {
+            assert!(text.contains(right), "{right}");
+            let found = problems_of(&text.replacen(right, slip, 1), &[]);
+            assert_eq!(found.len(), 1, "{slip}: {found:#?}");
+            let told = format!("{place}: there is no such setting; did you mean `");
+            assert!(found[0].starts_with(&told), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_slip_in_a_variable_is_one_problem_too() {
+        let text = MINIMAL.replace("bootstrap = \"localhost:9092\"", "");
+        for slip in ["TIDEGATE_KAFKA__BOOTSTARP", "TIDEGATE_KAFKA_BOOTSTRAP"] {
+            let found = problems_of(&text, &[(slip, "localhost:9092")]);
+            let told = format!(
+                "environment variable {slip}: it names no setting; did you mean TIDEGATE_KAFKA__BOOTSTRAP?"
+            );
+            assert_eq!(found, [told]);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_behind_a_slip_is_told_with_it_and_in_its_order() {
+        let text = MINIMAL
+            .replace("[registry]", "[regsitry]")
+            .replace("url = \"http://localhost:8081\"", "ulr = \"localhost:8081\"")
+            .replace("start = \"latest\"", "start = \"later\"");
+        let found = problems_of(&text, &[]);
+        assert_eq!(found.len(), 4, "{found:#?}");
+        for (problem, told) in found.iter().zip([
+            "registry.url: it is not an http address",
+            "registry.ulr: there is no such setting; did you mean `url`?",
+            "sources.\"shop.payments.v1\".start: ",
+            "regsitry: there is no such setting; did you mean `registry`?",
+        ]) {
+            assert!(problem.starts_with(told), "{found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_slip_beside_the_name_that_was_meant_is_refused_and_nothing_else() {
+        check(
+            "handlr = { type = \"log\" }",
+            "classes.charge-card.handlr: there is no such setting; did you mean `handler`?",
+        );
+        let twice = MINIMAL.replace("handler =", "handlr = { type = \"log\" }\nhandlre =");
+        let found = problems_of(&twice, &[]);
+        assert!(
+            found.len() == 2 && found.iter().all(|problem| problem.contains("did you mean `handler`?")),
+            "{found:?}"
+        );
+    }
+
     #[track_caller]
     fn check(more: &str, expected: &str) {
         assert_eq!(problems(more, &[]), [expected]);
@@ -284,7 +367,7 @@ mod refusals {
     fn a_retention_shorter_than_a_wait_is_refused() {
         check(
             "[state]\nretention = \"1h\"",
-            "state.retention: 1h is less than a job may wait in all delay topics, and its mark is believed then; set at least \"5138s\"",
+            "state.retention: 1h is less than a job may wait in all delay topics, and its mark is believed then; set at least \"1h 25m 38s\"",
         );
         // 21 s of the ladder, 660 s of the rest, a fifth more for jitter; then the longest of them, and an hour.
         assert_eq!(problems("[state]\nretention = \"5138s\"", &[]), [""; 0]);

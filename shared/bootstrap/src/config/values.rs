@@ -210,7 +210,7 @@ pub(super) fn duration_within(
         if range.contains(&value) {
             return Ok(value);
         }
-        Err(out_of_range(&exact(value), &exact(*range.start()), &exact(*range.end())))
+        Err(out_of_range(&duration_text(value), &duration_text(*range.start()), &duration_text(*range.end())))
     }
 }
 
@@ -286,15 +286,37 @@ fn out_of_range(value: &dyn fmt::Display, least: &dyn fmt::Display, most: &dyn f
 const TIME_UNITS: [(&str, u128); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// A duration in the largest unit that gives a whole number: `1m`, `90s`, `1500ms`.
-pub fn exact(duration: Duration) -> String {
+/// A duration as people write one in the file: `1m`, `90s`, `1h 25m 38s`. It reads back as itself.
+pub fn duration_text(duration: Duration) -> String {
+    let text = exact(duration);
+    let (count, unit) = text.split_at(text.trim_end_matches(char::is_alphabetic).len());
+    // As many as are easily compared with others: beyond that, `5138s` says less than what it is made of.
+    let few = match unit {
+        "d" => u64::MAX,
+        "ms" => 1999,
+        _ => 99,
+    };
+    if count.parse::<u64>().is_ok_and(|count| count <= few) {
+        return text;
+    }
+    let mut left = duration.as_millis();
+    let parts = TIME_UNITS.iter().filter_map(|(unit, factor)| {
+        let count = left / factor;
+        left %= factor;
+        (count > 0).then(|| format!("{count}{unit}"))
+    });
+    parts.collect::<Vec<_>>().join(" ")
+}
+
+/// A duration in the largest unit that gives a whole number, as topics are named by it.
+pub(super) fn exact(duration: Duration) -> String {
     let millis = duration.as_millis();
     let unit = TIME_UNITS.iter().find(|(_, factor)| millis > 0 && millis.is_multiple_of(*factor));
     unit.map_or_else(|| format!("{millis}ms"), |(unit, factor)| format!("{}{unit}", millis / factor))
 }
 
 pub(super) fn write_duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&exact(*duration))
+    serializer.collect_str(&duration_text(*duration))
 }
 
 /// For fields that are skipped when absent.
@@ -318,6 +340,29 @@ mod tests {
             assert_eq!(exact(parse_duration(text).unwrap()), text);
         }
         assert_eq!(exact(parse_duration("60s").unwrap()), "1m");
+    }
+
+    #[test]
+    fn a_duration_is_worded_as_people_write_it_and_reads_back_as_itself() {
+        for (written, worded) in [
+            ("90s", "90s"),
+            ("1500ms", "1500ms"),
+            ("36h", "36h"),
+            ("120s", "2m"),
+            ("5138s", "1h 25m 38s"),
+            ("9000s", "2h 30m"),
+            ("86400500ms", "1d 500ms"),
+            ("8400ms", "8s 400ms"),
+            ("400d", "400d"),
+        ] {
+            let duration = parse_duration(written).unwrap();
+            assert_eq!(duration_text(duration), worded);
+            assert_eq!(parse_duration(worded).unwrap(), duration);
+        }
+        for millis in (1..200_000_u64).step_by(37).map(|n| n * n) {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse_duration(&duration_text(duration)).unwrap(), duration);
+        }
     }
 
     #[test]

@@ -33,10 +33,16 @@ pub enum FieldKind {
 /// Why a topic's fields are not known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaTrouble {
-    /// The registry does not answer, or refuses.
+    /// The registry does not answer.
     #[error("{reason}; check --registry and that it runs")]
     Unreachable {
         /// What happened, with the registry's address.
+        reason: String,
+    },
+    /// The registry's address or the log-in at it is wrong for certain.
+    #[error("{reason}")]
+    WrongRegistry {
+        /// What is wrong, and what to do.
         reason: String,
     },
     /// The registry has no schema for the topic's values.

@@ -77,5 +77,18 @@ fn unanswered(chain: &[String]) -> Option<String> {
     let (_, rest) = chain[place].split_once("for url (")?;
     let (url, _) = rest.split_once(')')?;
     let innermost = chain[place + 1..].last()?;
-    Some(format!("{url}: {innermost}"))
+    Some(format!("{url}: {}", without_library(innermost)))
+}
+
+/// An error of OpenSSL's without its number and its place in a library: `TLS: wrong version number`. Any other text stays as it is.
+pub(super) fn without_library(cause: &str) -> String {
+    let Some(rest) = cause.strip_prefix("error:") else { return cause.to_owned() };
+    // Number, library, function, reason, file, line; and what a certificate lacks.
+    match rest.split(':').nth(3) {
+        Some(reason) if !reason.is_empty() => {
+            let detail = rest.rsplit_once(" (").map_or_else(String::new, |(_, detail)| format!(" ({detail}"));
+            format!("TLS: {reason}{detail}")
+        }
+        _ => cause.to_owned(),
+    }
 }

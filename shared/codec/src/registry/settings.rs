@@ -82,6 +82,14 @@ impl RegistrySettings {
                 builder.set_token_authorization(token);
             }
         }
+        builder
+            .set_timeout(self.timeout)
+            .build_with(self.http()?)
+            .map_err(|error| RegistrySettingsError::BadClient { reason: error.to_string() })
+    }
+
+    /// An HTTP client that trusts what these settings trust.
+    pub(super) fn http(&self) -> Result<reqwest::ClientBuilder, RegistrySettingsError> {
         let mut client = reqwest::Client::builder().connect_timeout(self.timeout);
         if let Some(pem) = &self.ca_pem {
             let certificates = reqwest::Certificate::from_pem_bundle(pem)
@@ -90,10 +98,7 @@ impl RegistrySettings {
                 client = client.add_root_certificate(certificate);
             }
         }
-        builder
-            .set_timeout(self.timeout)
-            .build_with(client)
-            .map_err(|error| RegistrySettingsError::BadClient { reason: error.to_string() })
+        Ok(client)
     }
 }
 

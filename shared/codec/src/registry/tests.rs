@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 use super::*;
 
 const ORDER: &str = r#"{"type":"record","name":"shop.Order","fields":[{"name":"id","type":"long"}]}"#;
-const TIMEOUT: Duration = Duration::from_millis(300);
+pub(super) const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A registry that gives its answers to each path in order; the last one is given again and again.
 #[derive(Clone, Default)]
-struct Stub {
+pub(super) struct Stub {
     answers: Arc<Mutex<HashMap<String, Vec<Answered>>>>,
     asked: Arc<AtomicUsize>,
-    seen_auth: Arc<Mutex<Option<String>>>,
+    pub(super) seen_auth: Arc<Mutex<Option<String>>>,
 }
 
 #[derive(Clone)]
-enum Answered {
+pub(super) enum Answered {
     With(u16, String),
     Never,
     After(Duration, String),
 }
 
 impl Stub {
-    fn on(self, path: &str, answers: impl IntoIterator<Item = Answered>) -> Self {
+    pub(super) fn on(self, path: &str, answers: impl IntoIterator<Item = Answered>) -> Self {
         self.answers.lock().insert(path.to_owned(), answers.into_iter().collect());
         self
     }
@@ -37,7 +37,7 @@ impl Stub {
         self.on(&format!("schemas/ids/{id}"), answers)
     }
 
-    async fn start(&self) -> String {
+    pub(super) async fn start(&self) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let app = Router::new().route("/{*path}", get(answer).post(answer)).with_state(self.clone());
@@ -49,7 +49,7 @@ impl Stub {
         client(self.start().await)
     }
 
-    fn asked(&self) -> usize {
+    pub(super) fn asked(&self) -> usize {
         self.asked.load(Ordering::Relaxed)
     }
 }
@@ -89,7 +89,7 @@ fn schema(text: &str) -> Answered {
     Answered::With(200, json!({"schema": text}).to_string())
 }
 
-fn status(status: u16) -> Answered {
+pub(super) fn status(status: u16) -> Answered {
     Answered::With(status, json!({"error_code": u32::from(status) * 100 + 1, "message": "no"}).to_string())
 }
 
@@ -333,6 +333,8 @@ async fn schemas_are_registered_and_found_by_subject() {
         assert!(matches!(refused, Err(RegistryError::Refused { .. })), "{refused:?}");
     }
     assert_eq!(registry.latest("orders-value").await.expect("found").id(), 9);
+    let elsewhere = registry.register("nowhere", ORDER).await;
+    assert!(matches!(elsewhere, Err(RegistryError::Unreachable { .. })), "{elsewhere:?}");
     let unknown = registry.latest("nothing").await;
     assert!(matches!(unknown, Err(RegistryError::UnknownSubject { .. })));
 }
