@@ -253,8 +253,15 @@ fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
 fn progress_line(progress: &RunProgress) -> String {
     let RunProgress { items, passed, failed, outstanding, step, step_items, .. } = progress;
     let paused = if progress.paused { ", paused" } else { "" };
+    let waits = match (progress.waiting, &progress.waits_for) {
+        (0, _) => String::new(),
+        (waiting, None) => format!(", {waiting} of them waiting"),
+        (waiting, Some(reason)) => {
+            format!(", {waiting} of them waiting ({}), and the run waits", text::line(reason, 200))
+        }
+    };
     format!(
-        "{passed} of {items} passed, {failed} failed, {outstanding} under way; step {step} has {step_items}{paused}"
+        "{passed} of {items} passed, {failed} failed, {outstanding} under way{waits}; step {step} has {step_items}{paused}"
     )
 }
 

@@ -11,6 +11,7 @@ mod export;
 mod inbox;
 mod index;
 pub mod letter;
+mod parked;
 mod query;
 mod reference;
 mod replay;
