@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_bootstrap::counted;
 use tidegate_codec::{SchemaRegistry, wire};
 use tidegate_pipeline::Record;
 use tidegate_service::wiring;
@@ -82,7 +83,7 @@ pub fn hex(bytes: &[u8], most: usize) -> String {
         out.push_str(&format!("{:08x}  {:<47}  {text}\n", number * 16, digits.join(" ")));
     }
     if bytes.len() > most {
-        out.push_str(&format!("... {} bytes more\n", bytes.len() - most));
+        out.push_str(&format!("... {} more\n", counted((bytes.len() - most) as u64, "byte", "bytes")));
     }
     out
 }

@@ -136,7 +136,10 @@ impl<'a> Course<'a> {
             self.ramp.go_on(now);
         }
         for number in self.ramp.late(now) {
-            self.look(number, now)?;
+            // What was said of it is heard already: only an end is news, else a word would hold for ever.
+            if let Some(Standing::Ended(end)) = self.standing(number)? {
+                self.ramp.ended(number, end, now);
+            }
         }
         self.advance(now, most, &found)
     }
@@ -293,13 +296,16 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    fn standing(&self, number: usize) -> Result<Option<Standing>, OperatorError> {
+        let Some(place) = self.places.get(number) else { return Ok(None) };
+        Ok(Some(standing(&self.inbox.folded(place.item)?, Offset(place.at))))
+    }
+
     fn look(&mut self, number: usize, now: UnixMillis) -> Result<(), OperatorError> {
-        let Some(place) = self.places.get(number) else { return Ok(()) };
-        let folded = self.inbox.folded(place.item)?;
-        match standing(&folded, Offset(place.at)) {
-            Standing::Unheard => {}
-            Standing::Heard(answer) => self.ramp.heard(number, answer, now),
-            Standing::Ended(end) => self.ramp.ended(number, end, now),
+        match self.standing(number)? {
+            None | Some(Standing::Unheard) => {}
+            Some(Standing::Heard(answer)) => self.ramp.heard(number, answer, now),
+            Some(Standing::Ended(end)) => self.ramp.ended(number, end, now),
         }
         Ok(())
     }

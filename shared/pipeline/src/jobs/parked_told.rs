@@ -12,7 +12,7 @@ use tidegate_domain::inbox::Answer;
 use tidegate_domain::{Lane, Round};
 use tokio::time::Instant;
 
-use super::in_hand::State;
+use super::in_hand::{InHand, State};
 use super::job::ClassId;
 use super::outcome::Told;
 use super::stage::JobStage;
@@ -32,6 +32,15 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Words {
     said: FxHashMap<Key, Word>,
     look_at: Option<Instant>,
+    /// Replayed jobs may be in hand. Where none is, nothing is looked for.
+    are_expected: bool,
+}
+
+impl Words {
+    /// A job of this round came in hand.
+    pub(super) fn expect(&mut self, round: Round) {
+        self.are_expected |= round > Round(0);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +66,7 @@ impl JobStage {
     /// Tells of each replayed job that came to wait for its class, and again while it does. From time to time: what is parked for a
     /// moment needs no word.
     pub(super) fn tell_of_parked(&mut self, desk: &mut Desk) {
-        if !self.has_parked() {
+        if !self.words.are_expected || !self.has_parked() {
             return;
         }
         let look_at = self.words.look_at.filter(|at| *at > desk.now);
@@ -67,7 +76,9 @@ impl JobStage {
         }
         self.words.look_at = Some(desk.now + LOOK);
         let before = std::mem::take(&mut self.words.said);
-        for (key, class) in self.waiting_for_their_class() {
+        let replayed = self.replayed();
+        self.words.are_expected = !replayed.is_empty();
+        for (key, class) in self.waiting_for_their_class(&replayed) {
             let known = before.get(&key);
             let word = Word::next(known, desk.now).filter(|word| self.say(key, class, *word, desk));
             // What the journal does not take now is said when it does.
@@ -75,23 +86,23 @@ impl JobStage {
         }
     }
 
-    /// Replayed jobs that are parked, or follow in the lane of one that is; each with the class that is.
-    fn waiting_for_their_class(&self) -> Vec<(Key, ClassId)> {
-        let awaited = |(key, in_hand): (Key, &super::in_hand::InHand)| {
-            let stays = matches!(in_hand.state, State::Parked | State::Queued);
-            (in_hand.job.round > Round(0) && stays).then_some(key)
-        };
-        let awaited: Vec<Key> = self.jobs.iter().filter_map(awaited).collect();
-        if awaited.is_empty() {
-            return Vec::new();
-        }
+    /// All replayed jobs in hand.
+    fn replayed(&self) -> Vec<Key> {
+        let is_replayed = |(key, in_hand): (Key, &InHand)| (in_hand.job.round > Round(0)).then_some(key);
+        self.jobs.iter().filter_map(is_replayed).collect()
+    }
+
+    /// Those of them that are parked, or follow in the lane of a job that is; each with the class that is.
+    fn waiting_for_their_class(&self, replayed: &[Key]) -> Vec<(Key, ClassId)> {
         let lane_of = |key: Key| (self.jobs[key].slot, self.jobs[key].job.lane);
-        let lanes: FxHashSet<(Slot, Lane)> = awaited.iter().map(|&key| lane_of(key)).collect();
+        let lanes: FxHashSet<(Slot, Lane)> = replayed.iter().map(|&key| lane_of(key)).collect();
         let heads = self.partitions.values().flat_map(|partition| partition.parked.keys());
         let parked = heads.map(|key| (lane_of(key), self.jobs[key].job.class));
         let parked: FxHashMap<(Slot, Lane), ClassId> =
             parked.filter(|(lane, _)| lanes.contains(lane)).collect();
-        awaited.into_iter().filter_map(|key| Some((key, *parked.get(&lane_of(key))?))).collect()
+        let stays = |key: &&Key| matches!(self.jobs[**key].state, State::Parked | State::Queued);
+        let waits = |key: &Key| Some((*key, *parked.get(&lane_of(*key))?));
+        replayed.iter().filter(stays).filter_map(waits).collect()
     }
 
     /// Whether it was said.

@@ -147,6 +147,7 @@ impl JobStage {
 
     fn queue(&mut self, slot: Slot, place: Taken, job: Job) {
         let lane = job.lane;
+        self.words.expect(job.round);
         let key = self.put_in_hand(slot, place, job, State::Queued);
         if let Some(partition) = self.partitions.get_mut(&slot)
             && let Some(ready) = partition.lanes.enter(lane, key)
