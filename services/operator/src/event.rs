@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(
             hex(b"\x00tide\xffgate 0123456789", 20),
             "00000000  00 74 69 64 65 ff 67 61 74 65 20 30 31 32 33 34  .tide.gate 01234\n\
-             00000010  35 36 37 38                                      5678\n... 1 bytes more\n"
+             00000010  35 36 37 38                                      5678\n... 1 byte more\n"
         );
         assert_eq!(hex(b"", 10), "");
     }
