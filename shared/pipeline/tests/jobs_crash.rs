@@ -143,7 +143,7 @@ async fn step_of_a_death() -> Step {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_kills_its_process_comes_to_an_end_although_the_mark_of_a_lesser_equal_one_hides_its_own() {
+async fn a_job_that_kills_its_process_ends_although_the_mark_of_an_equal_one_hides_its_own() {
     let step = step_of_a_death().await;
     let equal = Step { job: JobHash(0), n: Starts { crashes: 2, ..Starts::of(step.n) }.number(), ..step };
     let world = World::new(1, 1);
