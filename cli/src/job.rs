@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_domain::IdempotencyKey;
 use tidegate_operator::{Needed, OperatorError, Whereabouts};
 
@@ -94,8 +94,10 @@ fn tell(found: &Whereabouts) {
             }
             _ => String::new(),
         };
+        let forgotten =
+            if mark.forgotten { "; older than marks are remembered, so workers forgot it" } else { "" };
         print(&format!(
-            "  {}/{}: {done}{step} (changelog offset {})",
+            "  {}/{}: {done}{step} (changelog offset {}){forgotten}",
             mark.tier, mark.partition, mark.offset
         ));
     }
@@ -108,13 +110,13 @@ fn tell(found: &Whereabouts) {
     for item in &found.items {
         let error = &item.row.error;
         print(&crate::dlq::plain(&format!(
-            "  item {} is {}: {}/{}: {} ({} letters, round {}, attempt {})",
+            "  item {} is {}: {}/{}: {} ({}, round {}, attempt {})",
             item.row.item,
             item.row.state,
             error.kind.as_deref().unwrap_or("-"),
             error.code,
             error.message,
-            item.row.letters,
+            counted(item.row.letters.into(), "letter", "letters"),
             item.row.job.round,
             item.row.job.attempt.unwrap_or(0)
         )));

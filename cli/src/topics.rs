@@ -56,7 +56,7 @@ fn apply(config: &Config, kafka: &KafkaSettings, accept_drift: bool) -> Answer {
         let partitions = counted(spec.partitions.unwrap_or(1).into(), "partition", "partitions");
         print(&format!("created {} ({partitions})", spec.name));
     }
-    print(&format!("{} topics, {} created", specs.len(), missing.len()));
+    print(&format!("{}, {} created", counted(specs.len() as u64, "topic", "topics"), missing.len()));
     make_known(config, kafka, accept_drift)?;
     let compared = block_on(check::compare(config, &cluster))??;
     let is_ours = |finding: &Finding| !matches!(finding, Finding::Missing { source: true, .. });

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use serde_json::json;
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_operator::{Needed, OperatorError, Ordering, Outcome, Selection, Snapshot};
 
 use super::filter::FilterArgs;
@@ -26,11 +26,26 @@ pub(crate) struct Which {
     /// Only tell what would happen, as without --yes
     #[arg(long)]
     dry_run: bool,
-    /// Who orders it, for the journal [default: the user's name]
-    #[arg(long = "as", value_name = "NAME", env = "TIDEGATE_OPERATOR")]
-    by: Option<String>,
+    #[command(flatten)]
+    author: Author,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// In whose name something is done.
+#[derive(Debug, Args)]
+pub(crate) struct Author {
+    /// Who does it, for the journal [default: the user's name]
+    #[arg(long = "as", value_name = "NAME", env = "TIDEGATE_OPERATOR")]
+    by: Option<String>,
+}
+
+impl Author {
+    /// The name that the journal gets.
+    pub(crate) fn name(&self) -> String {
+        let user = || std::env::var("USER").ok().filter(|name| !name.is_empty());
+        self.by.clone().or_else(user).unwrap_or_else(|| "unnamed".to_owned())
+    }
 }
 
 #[derive(Debug, Args)]
@@ -65,8 +80,7 @@ impl Which {
 
     /// The name that the journal gets.
     pub(crate) fn by(&self) -> String {
-        let user = || std::env::var("USER").ok().filter(|name| !name.is_empty());
-        self.by.clone().or_else(user).unwrap_or_else(|| "unnamed".to_owned())
+        self.author.name()
     }
 
     pub(crate) fn snapshot(&self, opened: &Opened) -> Result<Snapshot, OperatorError> {
@@ -125,7 +139,8 @@ fn order(config: Config, which: &Which, ordering: Ordering, reason: Option<&str>
 }
 
 fn tell_selection(name: &str, snapshot: &Snapshot, left_out: &std::collections::BTreeMap<&'static str, u64>) {
-    print(&format!("{name} would be ordered for {} items", snapshot.items.len()));
+    let items = counted(snapshot.items.len() as u64, "item", "items");
+    print(&format!("{name} would be ordered for {items}"));
     for item in snapshot.items.iter().take(10) {
         print(&text::plain(&format!("  {}  {}", item.item, item.id())));
     }
@@ -133,7 +148,8 @@ fn tell_selection(name: &str, snapshot: &Snapshot, left_out: &std::collections::
         print(&format!("  and {} more", snapshot.items.len() - 10));
     }
     for (state, items) in left_out {
-        print(&format!("{items} are left out: they are {state}"));
+        let (left_out, are) = (counted(*items, "is", "are"), if *items == 1 { "it is" } else { "they are" });
+        print(&format!("{left_out} left out: {are} {state}"));
     }
     if !snapshot.items.is_empty() {
         print("nothing was done: add --yes to do it");
@@ -145,9 +161,9 @@ pub(crate) fn tell_outcome(name: &str, outcome: &Outcome, json: bool) -> anyhow:
         print(&serde_json::to_string_pretty(outcome)?);
         return Ok(());
     }
-    print(&format!("{name}: {} items, run {}", outcome.accepted, outcome.run));
+    print(&format!("{name}: {}, run {}", counted(outcome.accepted, "item", "items"), outcome.run));
     for (reason, items) in &outcome.refused {
-        print(&format!("{items} were refused: {reason}"));
+        print(&format!("{} refused: {reason}", counted(*items, "was", "were")));
     }
     Ok(())
 }

@@ -4,12 +4,13 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_operator::{Exported, OperatorError, Selection};
 
 use super::Common;
+use super::act::Author;
 use super::filter::FilterArgs;
-use super::opened::Opened;
+use super::opened::{Look, Opened};
 use crate::output::Output;
 use crate::{Answer, print, print_note};
 
@@ -27,6 +28,8 @@ pub(crate) struct Export {
     #[arg(long, value_name = "PATH", required_if_eq("format", "avro"))]
     out: Option<PathBuf>,
     #[command(flatten)]
+    author: Author,
+    #[command(flatten)]
     common: Common,
 }
 
@@ -40,6 +43,11 @@ pub(crate) fn run(config: Config, export: &Export) -> Answer {
     let filter = export.filter.filter()?;
     let opened = Opened::open(config, export.common.index.as_deref(), export.filter.needed())?;
     let snapshot = opened.inbox.snapshot(&Selection::Filter(filter))?;
+    if !snapshot.items.is_empty() {
+        let items = counted(snapshot.items.len() as u64, "item", "items");
+        let what = format!("{items}: {}", snapshot.selection.text());
+        opened.note_look(&export.author.name(), Look::Export(what));
+    }
     let exported = match (export.format, &export.out) {
         (Format::Avro, Some(dir)) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -72,8 +80,13 @@ fn tell(export: &Export, exported: &Exported) -> anyhow::Result<()> {
     let Exported { records, gone, .. } = exported;
     let told = match (export.common.json, *gone) {
         (true, _) => serde_json::to_string(exported)?,
-        (false, 0) => format!("{records} records exported"),
-        (false, gone) => format!("{records} records exported; {gone} items have none any more"),
+        (false, gone) => {
+            let exported = format!("{} exported", counted(*records, "record", "records"));
+            match gone {
+                0 => exported,
+                gone => format!("{exported}; {} none any more", counted(gone, "item has", "items have")),
+            }
+        }
     };
     if export.out.is_some() {
         print(&told)

@@ -1,7 +1,7 @@
 //! `tidegate dlq history`.
 
 use clap::Args;
-use tidegate_bootstrap::{Config, ExitCode};
+use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_domain::inbox::RunId;
 use tidegate_operator::{HistoryEntry, Needed, OperatorError, Run};
 
@@ -89,8 +89,8 @@ fn line(entry: &HistoryEntry) -> String {
     };
     let items = match entry.items {
         0 => String::new(),
-        items if entry.what == "begin" => format!("  {items} items"),
-        items => format!("  {} of {items} items", entry.accepted),
+        items if entry.what == "begin" => format!("  {}", counted(items, "item", "items")),
+        items => format!("  {} of {}", entry.accepted, counted(items, "item", "items")),
     };
     let (run, reason, id) = (part("run ", &entry.run), part("", &entry.reason), part("", &entry.id));
     text::line(

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tidegate_bootstrap::Config;
+use tidegate_bootstrap::{Config, counted};
 use tidegate_domain::inbox::ItemId;
 use tidegate_operator::{Inbox, ItemRef, Needed, OperatorError, Progress};
 
@@ -18,17 +18,38 @@ const TELL: Duration = Duration::from_secs(2);
 /// An inbox that is up to date.
 pub(crate) struct Opened {
     pub(crate) inbox: Inbox,
+    /// The console masks fields of events.
+    masks: bool,
 }
 
 impl Opened {
     pub(crate) fn open(config: Config, index: Option<&Path>, needed: Needed) -> Result<Self, OperatorError> {
+        let masks = !config.console.masked.is_empty();
         let inbox = Inbox::open(Arc::new(config), index)?;
         let mut teller = Teller::new();
         inbox.catch_up(needed, &mut |Progress { done, left }| {
-            teller.tell(|| format!("reading the dead-letter topic: {done} records, {left} to go"));
+            teller.tell(|| {
+                let records = counted(done, "record", "records");
+                format!("reading the dead-letter topic: {records}, {left} to go")
+            });
             ControlFlow::Continue(())
         })?;
-        Ok(Self { inbox })
+        Ok(Self { inbox, masks })
+    }
+
+    /// Writes down who is about to see what a console masks, as it does itself before it reveals anything. Who may read the topic needs
+    /// no right on the journal for that: where it can't be written, they are told so, and go on.
+    pub(crate) fn note_look(&self, by: &str, look: Look<'_>) {
+        if !self.masks {
+            return;
+        }
+        let (what, id, detail) = match look {
+            Look::At(id) => ("reveal", id.parse().ok(), None),
+            Look::Export(what) => ("export", None, Some(what)),
+        };
+        if let Err(error) = self.inbox.audit(by, what, id, detail.as_deref()) {
+            print_note(&format!("that you see masked fields is not written down: {error}"));
+        }
     }
 
     /// The item that is meant: 16 hex digits, `PARTITION/OFFSET` of one of its records, or its whole id.
@@ -47,6 +68,14 @@ impl Opened {
             ))),
         }
     }
+}
+
+/// What somebody sees of events.
+pub(crate) enum Look<'a> {
+    /// An item, by its id.
+    At(&'a str),
+    /// Many, in words.
+    Export(String),
 }
 
 /// What a person named.

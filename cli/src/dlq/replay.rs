@@ -14,7 +14,7 @@ use tidegate_operator::{
 
 use super::act::{Which, tell_outcome};
 use super::history::run_id;
-use super::opened::{Opened, Teller};
+use super::opened::{Look, Opened, Teller};
 use super::text;
 use crate::{Answer, print};
 
@@ -203,6 +203,7 @@ fn edited(opened: &Opened, replay: &Replay, file: &std::path::Path) -> Answer {
     let json = serde_json::from_str(&text).map_err(|error| unreadable(&error))?;
     let edited: Edited = crate::block_on(opened.inbox.edit(only.item, &json))??;
     if !replay.which.yes {
+        opened.note_look(&replay.which.by(), Look::At(&only.id().to_string()));
         let told = json!({ "item": edited.item, "before": edited.before, "after": edited.after });
         print(&serde_json::to_string_pretty(&told)?);
         return Ok(ExitCode::Ok);
@@ -253,8 +254,15 @@ fn see_through(opened: &Opened, replay: &Replay, run: RunId) -> Answer {
 fn progress_line(progress: &RunProgress) -> String {
     let RunProgress { items, passed, failed, outstanding, step, step_items, .. } = progress;
     let paused = if progress.paused { ", paused" } else { "" };
+    let waits = match (progress.waiting, &progress.waits_for) {
+        (0, _) => String::new(),
+        (waiting, None) => format!(", {waiting} of them waiting"),
+        (waiting, Some(reason)) => {
+            format!(", {waiting} of them waiting ({}), and the run waits", text::line(reason, 200))
+        }
+    };
     format!(
-        "{passed} of {items} passed, {failed} failed, {outstanding} under way; step {step} has {step_items}{paused}"
+        "{passed} of {items} passed, {failed} failed, {outstanding} under way{waits}; step {step} has {step_items}{paused}"
     )
 }
 
@@ -287,7 +295,11 @@ fn tell_dry_run(dry: &DryRun, is_forced: bool) {
     let then = if is_forced { "which runs again, by force" } else { "which a worker skips" };
     let notes = [
         (dry.keys_done, format!("with a key that is done by its mark, {then}")),
-        (dry.keys_done_by_inbox, "with a key that another item is done with, as the inbox saw it".to_owned()),
+        (
+            dry.keys_done_by_inbox,
+            "with a key that another item is done with, as the inbox saw it (also counted by its mark, where that is known)"
+                .to_owned(),
+        ),
         (dry.near_end_of_retention, "soon gone from the dead-letter topic".to_owned()),
         (
             dry.beyond_dedup_retention,

@@ -8,7 +8,8 @@ use tidegate_bootstrap::{Config, ExitCode};
 use tidegate_operator::{Event, Needed, Original, hex};
 use tidegate_pipeline::Record;
 
-use super::opened::{Named, Opened};
+use super::act::Author;
+use super::opened::{Look, Named, Opened};
 use super::{Common, text};
 use crate::{Answer, block_on, print, print_error};
 
@@ -22,6 +23,8 @@ const MOST_HEX: usize = 1024;
 pub(crate) struct Show {
     /// The item: its 16 hex digits, its id, or PARTITION/OFFSET of one of its records
     item: String,
+    #[command(flatten)]
+    author: Author,
     #[command(flatten)]
     common: Common,
 }
@@ -42,6 +45,7 @@ pub(crate) fn run(config: Config, show: &Show) -> Answer {
     };
     let mut shown = serde_json::to_value(&found)?;
     if let Some(original) = &original {
+        opened.note_look(&show.author.name(), Look::At(&found.row.id));
         add_record(&mut shown, original, &block_on(opened.inbox.event(&original.record))?);
     }
     if show.common.json {

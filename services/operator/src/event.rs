@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_bootstrap::counted;
 use tidegate_codec::{SchemaRegistry, wire};
 use tidegate_pipeline::Record;
 use tidegate_service::wiring;
@@ -82,7 +83,7 @@ pub fn hex(bytes: &[u8], most: usize) -> String {
         out.push_str(&format!("{:08x}  {:<47}  {text}\n", number * 16, digits.join(" ")));
     }
     if bytes.len() > most {
-        out.push_str(&format!("... {} bytes more\n", bytes.len() - most));
+        out.push_str(&format!("... {} more\n", counted((bytes.len() - most) as u64, "byte", "bytes")));
     }
     out
 }
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(
             hex(b"\x00tide\xffgate 0123456789", 20),
             "00000000  00 74 69 64 65 ff 67 61 74 65 20 30 31 32 33 34  .tide.gate 01234\n\
-             00000010  35 36 37 38                                      5678\n... 1 bytes more\n"
+             00000010  35 36 37 38                                      5678\n... 1 byte more\n"
         );
         assert_eq!(hex(b"", 10), "");
     }

@@ -11,6 +11,8 @@ mod export;
 mod inbox;
 mod index;
 pub mod letter;
+mod marks;
+mod parked;
 mod query;
 mod reference;
 mod replay;

@@ -1,17 +1,15 @@
 //! Where a job is: its mark in the changelogs, its items in the inbox, and what the journal says.
 
-use std::ops::ControlFlow;
-
 use serde::Serialize;
 use tidegate_bootstrap::config::{Class, KeySource};
 use tidegate_domain::mark::Phase;
-use tidegate_domain::{CommitPosition, FieldValue, IdempotencyKey, Lane, Mark, Partition};
+use tidegate_domain::{FieldValue, IdempotencyKey, Lane, Partition};
 use tidegate_kafka::ReadError;
 use tidegate_pipeline::TopicPartition;
-use tidegate_pipeline::changelog::format;
 
 use crate::error::OperatorError;
 use crate::inbox::Inbox;
+use crate::marks::{Found, Marks, Memory};
 use crate::query::{Filter, Item, ListQuery};
 
 /// Where a job is.
@@ -48,6 +46,8 @@ pub struct FoundMark {
     pub hop: Option<u32>,
     /// How many attempts failed in place, or how often it was started.
     pub n: Option<u32>,
+    /// It is older than marks are remembered: workers know nothing of it any more.
+    pub forgotten: bool,
 }
 
 /// Which partitions to look through.
@@ -136,42 +136,36 @@ impl Inbox {
         found: &mut Whereabouts,
     ) -> Result<(), OperatorError> {
         let log = TopicPartition { topic: self.shared.names.marks(tier), partition: Partition(partition) };
-        let (first, end) = match self.shared.logs.bounds(&log) {
+        let mut marks = Marks::of([key]);
+        let memory = Memory::of(self);
+        // All of them, also when the key is known to be done: what stands last is told.
+        let extent = match marks.read(&self.shared.logs, &log, Some(most), &memory, &mut |_| true) {
             Err(ReadError::Missing(_)) => return Ok(()),
-            bounds => bounds?,
+            extent => extent?,
         };
-        let from = first.0.max(end.0.saturating_sub(i64::try_from(most).unwrap_or(i64::MAX)));
-        if from > first.0 {
+        if extent.is_cut {
             found.cut.push(log.to_string());
         }
-        let mut known: Option<(Mark, i64, Option<i64>)> = None;
-        self.shared.logs.read(&log, CommitPosition(from), end, &mut |records| {
-            for record in records.iter() {
-                let Ok((_, format::Entry::Marks(entries))) = format::read(record.value().unwrap_or_default())
-                else {
-                    continue;
-                };
-                for entry in entries.iter().filter(|entry| entry.key == key) {
-                    let mark = known.map_or(entry.mark, |(known, _, _)| known.join(entry.mark));
-                    known = Some((mark, record.offset().0, record.timestamp().map(|at| at.0)));
-                }
-            }
-            ControlFlow::Continue(())
-        })?;
-        if let Some((mark, offset, at)) = known {
-            found.marks.push(FoundMark {
-                tier: tier.to_owned(),
-                partition,
-                offset,
-                at,
-                done_round: mark.done.map(|done| done.round.0),
-                phase: mark.step.map(|step| phase(step.phase)),
-                round: mark.step.map(|step| step.round.0),
-                hop: mark.step.map(|step| step.hop.0),
-                n: mark.step.map(|step| step.n),
-            });
-        }
+        found.marks.extend(marks.get(&key).map(|found| FoundMark::of(tier, partition, found)));
         Ok(())
+    }
+}
+
+impl FoundMark {
+    fn of(tier: &str, partition: i32, found: &Found) -> Self {
+        let Found { mark, offset, at, is_forgotten } = *found;
+        Self {
+            tier: tier.to_owned(),
+            partition,
+            offset: offset.0,
+            at: at.map(|at| at.0),
+            done_round: mark.done.map(|done| done.round.0),
+            phase: mark.step.map(|step| phase(step.phase)),
+            round: mark.step.map(|step| step.round.0),
+            hop: mark.step.map(|step| step.hop.0),
+            n: mark.step.map(|step| step.n),
+            forgotten: is_forgotten,
+        }
     }
 }
 

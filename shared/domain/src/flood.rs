@@ -137,6 +137,14 @@ impl FloodGuard {
         }
     }
 
+    /// Since when the class is parked, if it is.
+    pub fn parked_since(&self) -> Option<Duration> {
+        match self.state {
+            State::Closed => None,
+            State::Parked { since, .. } | State::Probing { since, .. } => Some(since),
+        }
+    }
+
     /// Counts runs that began in `generation`. When they lead to parking: what was counted in the window, with them.
     pub fn note(&mut self, generation: Generation, runs: Runs, now: Duration) -> Option<Runs> {
         if self.state != State::Closed || generation != self.generation {

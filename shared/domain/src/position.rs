@@ -85,6 +85,11 @@ impl UnixMillis {
         Self(self.0.saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// This point in time moved into the past; stops at the end of the range.
+    pub fn before(self, wait: Duration) -> Self {
+        Self(self.0.saturating_sub(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX)))
+    }
+
     /// How long from `earlier` to this point in time; zero where `earlier` lies later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

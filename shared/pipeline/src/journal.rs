@@ -209,18 +209,31 @@ pub struct OutcomeEntry {
     pub detail: Option<String>,
     /// What failed, where something did.
     pub error: Option<ErrorEntry>,
+    /// What parked it, where it waits for that: then the outcome says until when the worker's word holds, which it renews before that.
+    pub parked: Option<ParkedEntry>,
 }
 
 impl OutcomeEntry {
     /// An outcome without more words.
     pub fn new(id: ItemId, outcome: Outcome, at: UnixMillis, worker: String) -> Self {
-        Self { id, outcome, at, worker: Some(worker), detail: None, error: None }
+        Self { id, outcome, at, worker: Some(worker), detail: None, error: None, parked: None }
     }
 
     /// What is to be folded at the record's offset.
     pub fn entry(&self) -> inbox::Entry {
         inbox::Entry::Outcome(self.outcome)
     }
+}
+
+/// Why a replayed job stays with its worker, unsettled: its class is parked, or that of the job that stands before it in its lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParkedEntry {
+    /// The class that is parked.
+    pub class: String,
+    /// Since when, by the worker's clock.
+    pub since: UnixMillis,
+    /// When the next probe may run, by the worker's clock; none: one was running.
+    pub probe: Option<UnixMillis>,
 }
 
 /// A failure, as far as an outcome tells it. The dead letter has all of it.

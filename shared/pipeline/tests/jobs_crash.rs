@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_domain::Outcome;
+use tidegate_domain::mark::{Starts, Step};
+use tidegate_domain::{JobHash, Mark, Outcome};
 use tidegate_pipeline::TopicPartition;
+use tidegate_pipeline::changelog::OpenerId;
 use tidegate_pipeline::changelog::format::{self, Entry};
 use tidegate_pipeline::fakes::events::event_id;
 use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::{TIER, until};
 use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
 use tidegate_pipeline::jobs::Job;
+use tidegate_pipeline::ports::MarkEntry;
+use tidegate_pipeline::record::OutboundRecord;
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -123,6 +127,42 @@ async fn jobs_equal_to_one_that_kills_its_process_are_dead_lettered_without_a_de
     let dead = world.dead();
     assert_eq!((deaths, dead.len()), (3, 3), "{dead:?}");
     assert!(dead.iter().all(|record| record.header("job-error-kind") == Some(&b"crash"[..])));
+}
+
+/// The mark that a job of key `poison` has when a process died with it.
+async fn step_of_a_death() -> Step {
+    let world = World::new(1, 1);
+    world.emit_job(&Event::new("c", "poison", "x"));
+    for _ in 0..2 {
+        let node = worker(&world, 10, |_, _| Reply::Hang);
+        let runs = world.runs.count();
+        assert!(until(SECOND, || world.runs.count() > runs).await);
+        node.kill(OnTheirWay::Lost).await;
+    }
+    world.marks.get(&jobs(&world), &Event::new("c", "poison", "x").idempotency_key()).step.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_kills_its_process_ends_although_the_mark_of_an_equal_one_hides_its_own() {
+    let step = step_of_a_death().await;
+    let equal = Step { job: JobHash(0), n: Starts { crashes: 2, ..Starts::of(step.n) }.number(), ..step };
+    let world = World::new(1, 1);
+    let key = Event::new("c", "poison", "x").idempotency_key();
+    // Whoever wrote this died. Its record, and what became of it, are gone: the changelog lost its end.
+    let (mut opened, mut marks) = (Vec::new(), Vec::new());
+    format::write_opened(OpenerId([9; 16]), 10, &mut opened);
+    format::write_marks(OpenerId([9; 16]), &[MarkEntry { key, mark: Mark::step(equal) }], &mut marks);
+    for value in [opened, marks] {
+        let (topic, partition) = (world.names.marks(TIER), Some(jobs(&world).partition));
+        let record =
+            OutboundRecord { topic: &topic, partition, key: None, value: Some(&value), headers: &[] };
+        assert!(world.log.append(&record).is_some());
+    }
+    world.emit_job(&Event::new("c", "poison", "x"));
+    let deaths = survive(&world, &["poison"].into(), 10).await;
+    let dead = world.dead();
+    assert_eq!((deaths, dead.len()), (1, 1), "alone, and not again");
+    assert_eq!(dead[0].header("job-error-kind"), Some(&b"crash"[..]));
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,8 @@ const TICK: Duration = Duration::from_millis(200);
 pub(super) struct Known {
     /// Sent, without an outcome yet.
     pub(super) under_way: u64,
+    /// How many of those wait, and what a worker said last of one.
+    pub(super) waiting: (u64, Option<String>),
     pub(super) steps: Vec<Step>,
     /// What had ended before the step under way.
     before: (u64, u64),
@@ -54,6 +56,7 @@ impl Known {
             last.items = progress.step_items as u64;
         }
         self.under_way = progress.outstanding as u64;
+        self.waiting = (progress.waiting as u64, progress.waits_for.clone());
     }
 
     fn count(&mut self, passed: u64, failed: u64) {
@@ -178,7 +181,7 @@ impl Carrier {
             // Decided and told under one lock: whoever asks for the run now either finds the flag still read, or no thread.
             if !std::mem::take(&mut known.again) || self.stop.load(Ordering::Relaxed) {
                 known.is_active = false;
-                known.under_way = 0;
+                (known.under_way, known.waiting) = (0, (0, None));
                 return;
             }
         }

@@ -264,6 +264,8 @@ pub(super) fn run(run: operator::Run, carriers: &Carriers) -> Run {
         pending: run.pending,
         released: run.released,
         under_way: known.as_ref().filter(|known| known.is_active).map(|known| known.under_way),
+        waiting: known.as_ref().map_or(0, |known| known.waiting.0),
+        waits_for: known.as_ref().and_then(|known| known.waiting.1.clone()),
         steps: known.filter(|_| ramp.is_some()).map(|known| known.steps).unwrap_or_default(),
         run: run.run,
     }

@@ -49,6 +49,10 @@ pub struct Run {
     pub released: u64,
     /// How many of those are sent and their outcome is to come; none: this console does not see to the run.
     pub under_way: Option<u64>,
+    /// How many of those wait, by what a worker said of them last: the run waits with them.
+    pub waiting: u64,
+    /// What was said last of one that waits.
+    pub waits_for: Option<String>,
     /// The steps of its ramp so far; the last one is under way.
     pub steps: Vec<Step>,
 }

@@ -209,7 +209,7 @@ fn keys(plan: &Plan) -> Markup {
     html! {
         (finding(plan.keys_done, "has a key that is done already, by its mark", "have keys that are done already, by their marks", then))
         (finding(plan.keys_done_by_inbox, "has a key that another item is done with", "have keys that other items are done with",
-            "So says the inbox; workers may have forgotten it."))
+            "So says the inbox; workers may have forgotten it. What has a mark of it too is in both numbers."))
         @for (why, many) in &plan.keys_unchecked {
             li.warn { strong.num { (number(*many)) } " " (if *many == 1 { "key was" } else { "keys were" }) " not checked for being done: " (why) "." }
         }

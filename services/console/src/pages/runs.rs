@@ -105,6 +105,7 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             }
             (bar(run))
             @if let Some(why) = &run.why { p.note { (why) } }
+            @if let Some(waits) = waits(run) { p.note { (waits) } }
             @if let Some(note) = note(run) { p.note { (note) } }
             dl.tiles.small {
                 @if run.order == "replay" {
@@ -122,6 +123,17 @@ pub(crate) fn progress(run: &Run, asker: &Asker) -> Markup {
             (steering(run, asker))
         }
     }
+}
+
+/// That it waits for its workers, and for what those wait.
+fn waits(run: &Run) -> Option<String> {
+    let waits = (run.status == RunStatus::Running && run.waiting > 0).then(|| {
+        format!("{} with a worker, and the run with them", count(run.waiting, "replay waits", "replays wait"))
+    })?;
+    Some(match &run.waits_for {
+        Some(reason) => format!("{waits}: {reason}."),
+        None => format!("{waits}."),
+    })
 }
 
 /// What a person should know who wonders why nothing happens.

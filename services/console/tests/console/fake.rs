@@ -208,6 +208,8 @@ impl Fake {
             passed: passed.min(31),
             pending: 31 - passed.min(31),
             under_way: Some(2),
+            waiting: 1,
+            waits_for: Some(self.text()),
             steps: vec![Step { items: 1, passed: 1, failed: 0 }, Step { items: 5, passed: 4, failed: 1 }],
             ..Run::default()
         }

@@ -87,6 +87,7 @@ impl Writer {
     fn outcome(&mut self, place: Place, entry: &OutcomeEntry) -> rusqlite::Result<()> {
         let error = entry.error.as_ref();
         let error = error.map(|error| format!("{}/{}: {}", error.kind, error.code, error.message));
+        let parked = entry.parked.as_ref().map(crate::parked::words);
         let about = About {
             id: &entry.id,
             place: 0,
@@ -95,7 +96,7 @@ impl Writer {
             what: entry.outcome.answer.as_str(),
             run: None,
             author: entry.worker.as_deref(),
-            detail: error.or_else(|| entry.detail.clone()),
+            detail: error.or(parked).or_else(|| entry.detail.clone()),
         };
         self.about(place, &about).map(drop)
     }

@@ -26,6 +26,8 @@ const SILENCE: Duration = Duration::from_secs(90);
 const GRACE: Duration = Duration::from_secs(10);
 /// So many bytes are published at a time at most.
 const SLICE_BYTES: u64 = 32 << 20;
+/// What an outcome is called that says that a replay waits.
+const WAITING: &str = "waiting";
 
 /// Where a letter stands, and how large its value is.
 type FoundLetter = ((i32, i64), u64);
@@ -77,6 +79,8 @@ pub(super) struct Course<'a> {
     other: Option<(i64, UnixMillis)>,
     /// How many chunks of orders were there, and since when no more come.
     chunks: Option<(u32, UnixMillis)>,
+    /// What a worker said last of a replay that waits.
+    waits_for: Option<String>,
     is_paused: bool,
 }
 
@@ -99,6 +103,7 @@ impl<'a> Course<'a> {
             climb: None,
             other: None,
             chunks: None,
+            waits_for: None,
             is_paused: false,
         }
     }
@@ -131,7 +136,10 @@ impl<'a> Course<'a> {
             self.ramp.go_on(now);
         }
         for number in self.ramp.late(now) {
-            self.look(number, now)?;
+            // What was said of it is heard already: only an end is news, else a word would hold for ever.
+            if let Some(Standing::Ended(end)) = self.standing(number)? {
+                self.ramp.ended(number, end, now);
+            }
         }
         self.advance(now, most, &found)
     }
@@ -226,6 +234,8 @@ impl<'a> Course<'a> {
             failed,
             withdrawn,
             outstanding: self.ramp.outstanding(),
+            waiting: self.ramp.waiting(),
+            waits_for: self.waits_for.clone().filter(|_| self.ramp.waiting() > 0),
             step,
             step_items,
             paused: self.is_paused,
@@ -241,7 +251,20 @@ impl<'a> Course<'a> {
             self.places.iter().enumerate().map(|(number, place)| (place.item.0, number)).collect();
         self.ramp = Ramp::new(self.limits, self.places.len());
         self.from = Some(found.journal.from_at);
+        self.waits_for = self.last_reason_to_wait()?;
         (0..self.places.len()).try_for_each(|number| self.look(number, now))
+    }
+
+    /// What a worker said last of a replay that waits, up to what was heard.
+    fn last_reason_to_wait(&self) -> Result<Option<String>, OperatorError> {
+        let (run, heard) = (self.run.0.cast_signed(), self.heard);
+        let found = self.inbox.view(|view| {
+            let mut statement = view.connection.prepare_cached(
+                "SELECT detail FROM entries WHERE run = ?1 AND at <= ?2 AND what = 'waiting' ORDER BY at DESC LIMIT 1",
+            )?;
+            Ok(statement.query_row(params![run, heard], |row| row.get(0)).optional()?)
+        })?;
+        Ok(found.flatten().flatten())
     }
 
     /// What the journal says that it did not say before: outcomes, what was given up, and what others reopened.
@@ -249,19 +272,22 @@ impl<'a> Course<'a> {
         let (run, heard) = (self.run.0.cast_signed(), self.heard);
         let news = self.inbox.view(|view| {
             let mut statement = view.connection.prepare_cached(
-                "SELECT hash, at, what FROM entries WHERE run = ?1 AND at > ?2
-                 UNION ALL SELECT hash, at, 'interruption' FROM interruptions WHERE run = ?1 AND at > ?2
+                "SELECT hash, at, what, detail FROM entries WHERE run = ?1 AND at > ?2
+                 UNION ALL SELECT hash, at, 'interruption', NULL FROM interruptions WHERE run = ?1 AND at > ?2
                  ORDER BY at",
             )?;
             let rows = statement.query_map(params![run, heard], |row| {
-                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?, row.get(2)?))
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?, row.get(2)?, row.get(3)?))
             })?;
-            Ok(rows.collect::<rusqlite::Result<Vec<(u64, i64, String)>>>()?)
+            Ok(rows.collect::<rusqlite::Result<Vec<(u64, i64, String, Option<String>)>>>()?)
         })?;
-        for (item, at, what) in news.unwrap_or_default() {
+        for (item, at, what, detail) in news.unwrap_or_default() {
             self.heard = at;
             self.other = self.other.map(|(at, _)| (at, now));
             let Some(number) = self.place_of.get(&item).copied() else { continue };
+            if what == WAITING {
+                self.waits_for = detail;
+            }
             if what == Answer::Superseded.as_str() {
                 self.ramp.heard(number, Answer::Superseded, now);
             }
@@ -270,13 +296,16 @@ impl<'a> Course<'a> {
         Ok(())
     }
 
+    fn standing(&self, number: usize) -> Result<Option<Standing>, OperatorError> {
+        let Some(place) = self.places.get(number) else { return Ok(None) };
+        Ok(Some(standing(&self.inbox.folded(place.item)?, Offset(place.at))))
+    }
+
     fn look(&mut self, number: usize, now: UnixMillis) -> Result<(), OperatorError> {
-        let Some(place) = self.places.get(number) else { return Ok(()) };
-        let folded = self.inbox.folded(place.item)?;
-        match standing(&folded, Offset(place.at)) {
-            Standing::Unheard => {}
-            Standing::Heard(answer) => self.ramp.heard(number, answer, now),
-            Standing::Ended(end) => self.ramp.ended(number, end, now),
+        match self.standing(number)? {
+            None | Some(Standing::Unheard) => {}
+            Some(Standing::Heard(answer)) => self.ramp.heard(number, answer, now),
+            Some(Standing::Ended(end)) => self.ramp.ended(number, end, now),
         }
         Ok(())
     }

@@ -40,7 +40,8 @@ pub struct DryRun {
     pub keys_done: u64,
     /// Of how many it is not known whether their key is done, by the reason.
     pub keys_unchecked: BTreeMap<String, u64>,
-    /// How many have a key that another item is done with, by the inbox's own record. Workers may have forgotten it.
+    /// How many have a key that another item is done with, by the inbox's own record. Workers may have forgotten it; where they have not,
+    /// the item is in [`DryRun::keys_done`] as well.
     pub keys_done_by_inbox: u64,
     /// How many will soon be gone from the dead-letter topic.
     pub near_end_of_retention: u64,
@@ -108,7 +109,7 @@ impl Look<'_> {
     fn at(&mut self, item: &Selected, original: &Original) -> Fate {
         let dlq = self.inbox.shared.names.dlq();
         let letter = Letter::read(dlq.as_str(), original.partition, &original.record);
-        self.keys.add(self.inbox, letter.job.as_ref());
+        self.keys.add(letter.job.as_ref());
         self.decoder.fate(item, original)
     }
 }
@@ -134,7 +135,7 @@ impl Inbox {
         if matches!(ordering, Ordering::Replay { .. }) {
             dry.keys_done_by_inbox = self.keys_done_by_inbox(&fitting)?;
             let mut look =
-                Look { inbox: self, decoder: Decoder::new(self, runtime), keys: PlannedKeys::new(self) };
+                Look { inbox: self, decoder: Decoder::new(self, runtime), keys: PlannedKeys::default() };
             let (mut looked, mut is_whole) = (0, true);
             for slice in fitting.items.chunks(SLICE) {
                 for (item, fate) in self.fates(slice, &mut look)? {

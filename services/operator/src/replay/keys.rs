@@ -1,17 +1,17 @@
 //! Which keys of a plan are done, by their marks in the changelogs: what workers go by.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 use tidegate_bootstrap::config::duration_text;
-use tidegate_domain::{IdempotencyKey, JobHeader, Partition, UnixMillis};
-use tidegate_pipeline::changelog::format::{self, Entry};
-use tidegate_pipeline::{Record, TopicPartition};
+use tidegate_domain::{IdempotencyKey, JobHeader, Lane, Partition};
+use tidegate_pipeline::TopicPartition;
 
 use crate::error::OperatorError;
-use crate::inbox::{Inbox, now};
+use crate::inbox::Inbox;
+use crate::marks::{Marks, Memory};
 
 /// For how long changelogs are read for one plan: an operator waits for it, and what was not read is told.
 pub(super) const READ_WITHIN: Duration = Duration::from_secs(10);
@@ -24,108 +24,185 @@ pub(super) struct KeysDone {
     pub(super) unchecked: BTreeMap<String, u64>,
 }
 
-/// The keys of a plan, by the changelog partition that holds their marks.
+/// How many items have each key. Equal keys are of one lane, unless classes are configured otherwise meanwhile.
+type Keys = FxHashMap<(IdempotencyKey, Lane), u64>;
+
+/// The keys of a plan.
+#[derive(Debug, Default)]
 pub(super) struct PlannedKeys {
-    /// How many partitions each topic has, or why that is not known.
-    partitions: Result<BTreeMap<String, u32>, String>,
-    /// The changelog of each tier that was met; none where there is none.
-    changelogs: BTreeMap<String, Vec<Sought>>,
+    by_tier: BTreeMap<String, Keys>,
     keyless: u64,
+}
+
+/// What was found out of some of the items.
+#[derive(Debug, PartialEq, Eq)]
+struct Looked {
+    items: u64,
+    done: u64,
+    /// Why it is not known of the others.
+    unchecked: Option<String>,
 }
 
 /// What is sought in one partition of a changelog.
 #[derive(Clone, Debug, Default)]
 struct Sought {
-    /// How many items have each key that is not known to be done.
-    open: FxHashMap<IdempotencyKey, u64>,
-    /// How many items have a key that is.
-    done: u64,
+    /// How many items have each key.
+    items: FxHashMap<IdempotencyKey, u64>,
+    marks: Marks,
 }
 
 impl PlannedKeys {
-    pub(super) fn new(inbox: &Inbox) -> Self {
-        let partitions = partitions(inbox).map_err(|error| error.to_string());
-        Self { partitions, changelogs: BTreeMap::new(), keyless: 0 }
-    }
-
     /// The plan has an item of this job; none where it never became one.
-    pub(super) fn add(&mut self, inbox: &Inbox, job: Option<&JobHeader<'_>>) {
+    pub(super) fn add(&mut self, job: Option<&JobHeader<'_>>) {
         let Some(job) = job else {
             self.keyless += 1;
             return;
         };
-        let log = inbox.shared.names.marks(job.tier);
-        let count = self.partitions.as_ref().ok().and_then(|known| known.get(log.as_str())).copied();
-        self.place(log.as_str(), count, job);
-    }
-
-    /// Without a changelog, the keys are kept together all the same, so that they are counted.
-    fn place(&mut self, log: &str, count: Option<u32>, job: &JobHeader<'_>) {
-        let sought = self.changelogs.entry(log.to_owned()).or_default();
-        let at = count.map_or(0, |count| usize::try_from(job.lane.partition(count).0).unwrap_or(0));
-        if sought.len() <= at {
-            sought.resize(at + 1, Sought::default());
+        if !self.by_tier.contains_key(job.tier) {
+            self.by_tier.insert(job.tier.to_owned(), Keys::default());
         }
-        if let Some(sought) = sought.get_mut(at) {
-            *sought.open.entry(job.key).or_default() += 1;
+        if let Some(keys) = self.by_tier.get_mut(job.tier) {
+            *keys.entry((job.key, job.lane)).or_default() += 1;
         }
     }
 
-    /// Reads each partition that is concerned once, and goes on with none after this time. A broker that does not answer takes longer.
+    /// Reads each partition that is concerned once, for no longer than that.
     pub(super) fn look_up(self, inbox: &Inbox, within: Duration) -> KeysDone {
-        let until = Instant::now() + within;
-        let remembered = inbox.shared.config.state.retention;
-        let since = UnixMillis(now().saturating_sub_unsigned(remembered.as_millis() as u64));
-        let known = self.partitions.clone();
-        self.settle(|log, sought| {
-            if !known.as_ref().map_err(Clone::clone)?.contains_key(log.topic.as_str()) {
-                return Err(format!("there is no topic {}, or this user may not see it", log.topic));
-            }
-            match sought.read(inbox, log, since, until) {
-                Ok(true) => Ok(()),
-                Ok(false) => {
-                    let within = duration_text(within);
-                    Err(format!("the marks in {} were not all read within {within}", log.topic))
-                }
-                Err(error) => Err(error.to_string()),
-            }
+        let began = Instant::now();
+        // What is merely long breaks off by itself, and keeps what it found.
+        let (inbox, read_until) = (inbox.clone(), began + within.mul_f64(0.9));
+        self.settle(began + within, within, move |by_tier, told| {
+            read(&inbox, by_tier, (read_until, within), told)
         })
     }
 
     /// Of none of them it is known whether it is done: the look at their items was broken off.
     pub(super) fn not_looked_up(self) -> KeysDone {
-        self.settle(|_, _| Err("the dry run was broken off".to_owned()))
-    }
-
-    /// Has each partition read. Where that fails, the others of its topic are not tried: each may take as long to fail.
-    fn settle(self, mut read: impl FnMut(&TopicPartition, &mut Sought) -> Result<(), String>) -> KeysDone {
         let mut found = KeysDone::default();
-        if self.keyless > 0 {
-            let reason = "they never became a job: ingest makes their keys";
-            found.unchecked.insert(reason.to_owned(), self.keyless);
-        }
-        for (topic, partitions) in self.changelogs {
-            let mut failed = None;
-            for (partition, mut sought) in (0..).zip(partitions) {
-                if sought.open.is_empty() {
-                    continue;
-                }
-                let log = TopicPartition {
-                    topic: tidegate_domain::Topic::new(topic.as_str()),
-                    partition: Partition(partition),
-                };
-                if failed.is_none() {
-                    failed = read(&log, &mut sought).err();
-                }
-                found.done += sought.done;
-                let open: u64 = sought.open.values().sum();
-                if let Some(reason) = failed.as_ref().filter(|_| open > 0) {
-                    *found.unchecked.entry(reason.clone()).or_default() += open;
-                }
-            }
-        }
+        let keys = self.by_tier.values().flat_map(Keys::values).sum();
+        self.note_keyless(&mut found);
+        found.leave("the dry run was broken off".to_owned(), keys);
         found
     }
+
+    /// Has it read on a thread of its own: a broker that does not answer is not waited for any longer than this, and what the client does
+    /// can't be broken off. The thread ends when its client gives up.
+    fn settle(
+        self,
+        until: Instant,
+        within: Duration,
+        read: impl FnOnce(BTreeMap<String, Keys>, &Sender<Looked>) + Send + 'static,
+    ) -> KeysDone {
+        let mut found = KeysDone::default();
+        self.note_keyless(&mut found);
+        let mut left: u64 = self.by_tier.values().flat_map(Keys::values).sum();
+        if left == 0 {
+            return found;
+        }
+        let (sender, looked) = mpsc::channel();
+        let reader = move || read(self.by_tier, &sender);
+        if let Err(error) = std::thread::Builder::new().name("marks".to_owned()).spawn(reader) {
+            found.leave(format!("there is no thread to read their marks: {error}"), left);
+            return found;
+        }
+        let reason = loop {
+            match looked.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Looked { items, done, unchecked }) => {
+                    left = left.saturating_sub(items);
+                    found.done += done;
+                    if let Some(reason) = unchecked {
+                        found.leave(reason, items.saturating_sub(done));
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    break "the look at their marks ended early".to_owned();
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    break format!(
+                        "Kafka did not answer within {} when it was asked for their marks",
+                        duration_text(within)
+                    );
+                }
+            }
+        };
+        found.leave(reason, left);
+        found
+    }
+
+    fn note_keyless(&self, found: &mut KeysDone) {
+        found.leave("they never became a job: ingest makes their keys".to_owned(), self.keyless);
+    }
+}
+
+impl KeysDone {
+    /// Of so many it is not known.
+    fn leave(&mut self, reason: String, items: u64) {
+        if items > 0 {
+            *self.unchecked.entry(reason).or_default() += items;
+        }
+    }
+}
+
+/// Looks through the changelogs, and tells of each partition.
+fn read(
+    inbox: &Inbox,
+    by_tier: BTreeMap<String, Keys>,
+    (until, within): (Instant, Duration),
+    told: &Sender<Looked>,
+) {
+    let partitions = partitions(inbox).map_err(|error| error.to_string());
+    let memory = Memory::of(inbox);
+    for (tier, keys) in by_tier {
+        let topic = inbox.shared.names.marks(&tier);
+        let count = partitions.as_ref().map_err(Clone::clone).and_then(|known| {
+            let count = known.get(topic.as_str()).copied();
+            count.ok_or_else(|| format!("there is no topic {topic}, or this user may not see it"))
+        });
+        look_through(keys, count, told, |partition, sought| {
+            let log = TopicPartition { topic: topic.clone(), partition: Partition(partition) };
+            sought
+                .read(inbox, &log, &memory, until)
+                .map_err(|error| error.to_string())?
+                .then_some(())
+                .ok_or_else(|| {
+                    format!("the marks in {topic} were not all read within {}", duration_text(within))
+                })
+        });
+    }
+}
+
+/// Has each partition of a tier's changelog read. Where that fails, the others are not tried: each may take as long to fail.
+fn look_through(
+    keys: Keys,
+    partitions: Result<u32, String>,
+    told: &Sender<Looked>,
+    mut read: impl FnMut(i32, &mut Sought) -> Result<(), String>,
+) {
+    let count = partitions.as_ref().copied().unwrap_or(1);
+    let mut failed = partitions.err();
+    for (partition, mut sought) in by_partition(keys, count) {
+        if failed.is_none() {
+            failed = read(partition, &mut sought).err();
+        }
+        let looked =
+            Looked { items: sought.items.values().sum(), done: sought.done(), unchecked: failed.clone() };
+        if told.send(looked).is_err() {
+            // Nobody waits for it any more.
+            return;
+        }
+    }
+}
+
+fn by_partition(keys: Keys, count: u32) -> BTreeMap<i32, Sought> {
+    let mut sought: BTreeMap<i32, Sought> = BTreeMap::new();
+    for ((key, lane), items) in keys {
+        let at = sought.entry(lane.partition(count).0).or_default();
+        *at.items.entry(key).or_default() += items;
+    }
+    for sought in sought.values_mut() {
+        sought.marks = Marks::of(sought.items.keys().copied());
+    }
+    sought
 }
 
 /// How many partitions each topic has.
@@ -140,142 +217,125 @@ impl Sought {
         &mut self,
         inbox: &Inbox,
         log: &TopicPartition,
-        since: UnixMillis,
+        memory: &Memory,
         until: Instant,
     ) -> Result<bool, OperatorError> {
         if Instant::now() >= until {
             return Ok(false);
         }
-        let logs = &inbox.shared.logs;
-        let (first, end) = logs.bounds(log)?;
-        let mut is_enough = true;
-        logs.read(log, first, end, &mut |records| {
-            records.iter().for_each(|record| self.look(record, since));
-            if self.open.is_empty() {
-                return ControlFlow::Break(());
-            }
-            is_enough = Instant::now() < until;
-            if is_enough { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        Ok(is_enough)
+        let mut goes_on = |marks: &Marks| !marks.are_all_done() && Instant::now() < until;
+        let extent = self.marks.read(&inbox.shared.logs, log, None, memory, &mut goes_on)?;
+        Ok(extent.is_enough || self.marks.are_all_done())
     }
 
-    /// What one record of the changelog says. Workers forget what was appended before `since`.
-    fn look(&mut self, record: &Record, since: UnixMillis) {
-        if record.timestamp().is_some_and(|at| at < since) {
-            return;
-        }
-        // What is no entry says nothing of any key: workers pass it over too.
-        let Ok((_, Entry::Marks(entries))) = format::read(record.value().unwrap_or_default()) else { return };
-        for entry in entries.iter().filter(|entry| entry.mark.done.is_some()) {
-            self.done += self.open.remove(&entry.key).unwrap_or(0);
-        }
+    /// How many items have a key that is done.
+    fn done(&self) -> u64 {
+        let is_done = |key: &IdempotencyKey| self.marks.get(key).is_some_and(|found| found.is_done());
+        self.items.iter().filter(|(key, _)| is_done(key)).map(|(_, items)| items).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tidegate_domain::mark::{Phase, Step};
-    use tidegate_domain::{Hop, JobHash, Lane, Mark, Offset, PayloadHash, Round};
-    use tidegate_pipeline::changelog::OpenerId;
-    use tidegate_pipeline::ports::MarkEntry;
-    use tidegate_pipeline::record::RecordBuilder;
+    use tidegate_domain::{Attempt, Hop, Offset, Round, UnixMillis};
 
     use super::*;
 
-    fn key(number: u8) -> IdempotencyKey {
-        IdempotencyKey([number; 16])
-    }
-
-    /// These keys are sought, each for one item more than the one before.
-    fn sought(keys: &[u8]) -> Sought {
-        let open = keys.iter().zip(1..).map(|(number, items)| (key(*number), items)).collect();
-        Sought { open, done: 0 }
-    }
-
-    fn entry(number: u8, phase: Option<Phase>) -> MarkEntry {
-        let step = Step {
-            round: Round(0),
-            hop: Hop(0),
-            phase: phase.unwrap_or(Phase::Started),
-            n: 1,
-            job: JobHash(1),
-            payload: PayloadHash(1),
-            written_at: UnixMillis(5),
-        };
-        MarkEntry {
-            key: key(number),
-            mark: if phase.is_some() { Mark::step(step) } else { Mark::done(step) },
-        }
-    }
-
-    fn record(at: i64, entries: &[MarkEntry]) -> Record {
-        let mut value = Vec::new();
-        format::write_marks(OpenerId([7; 16]), entries, &mut value);
-        RecordBuilder::new(Offset(0), Some(UnixMillis(at)), None, Some(&value), 0).build()
-    }
-
-    /// A job in the one partition of its tier's changelog.
-    fn planned(tiers: &[(&str, u8)]) -> PlannedKeys {
-        let mut planned =
-            PlannedKeys { partitions: Ok(BTreeMap::new()), changelogs: BTreeMap::new(), keyless: 0 };
-        for (tier, number) in tiers {
+    /// Jobs of these tiers and keys.
+    fn planned(jobs: &[(&str, u8)]) -> PlannedKeys {
+        let mut planned = PlannedKeys::default();
+        for (tier, number) in jobs {
             let header = JobHeader {
                 class: "charge",
                 tier,
                 topic: "shop",
                 partition: Partition(0),
                 offset: Offset(0),
-                key: key(*number),
+                key: IdempotencyKey([*number; 16]),
                 lane: Lane(u64::from(*number)),
                 round: Round(0),
                 hop: Hop(0),
-                attempt: tidegate_domain::Attempt(1),
+                attempt: Attempt(1),
                 due: UnixMillis(0),
                 first_seen: UnixMillis(0),
                 origin: None,
                 forced: false,
             };
-            planned.place(tier, Some(4), &header);
+            planned.add(Some(&header));
         }
         planned
     }
 
-    #[test]
-    fn every_item_counts_whose_key_has_a_mark_of_done_and_no_other() {
-        let mut sought = sought(&[1, 2, 3]);
-        sought
-            .look(&record(9, &[entry(2, None), entry(4, None), entry(1, Some(Phase::Dead))]), UnixMillis(0));
-        sought.look(&record(9, &[entry(2, None)]), UnixMillis(0));
-        assert_eq!((sought.done, sought.open.len()), (2, 2));
-    }
-
-    #[test]
-    fn a_mark_that_workers_have_forgotten_does_not_count() {
-        let mut sought = sought(&[1]);
-        sought.look(&record(9, &[entry(1, None)]), UnixMillis(10));
-        assert_eq!(sought.done, 0);
-        sought.look(&record(10, &[entry(1, None)]), UnixMillis(10));
-        assert_eq!(sought.done, 1);
+    fn soon() -> (Instant, Duration) {
+        (Instant::now() + Duration::from_secs(30), Duration::from_secs(30))
     }
 
     #[test]
     fn where_a_changelog_was_not_read_whole_what_was_found_counts_and_the_rest_is_not_checked() {
-        let mut planned = planned(&[("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]);
-        planned.keyless = 4;
-        let mut asked = Vec::new();
-        let found = planned.settle(|log, sought| {
-            asked.push(log.topic.to_string());
-            sought.look(&record(9, &[entry(1, None)]), UnixMillis(0));
-            if log.topic.as_str() == "a" { Err("it is too long".to_owned()) } else { Ok(()) }
+        let mut planned = planned(&[("a", 1), ("a", 1), ("a", 2), ("a", 3), ("b", 1), ("b", 2)]);
+        planned.add(None);
+        let (until, within) = soon();
+        let found = planned.settle(until, within, |by_tier, told| {
+            for (tier, keys) in by_tier {
+                look_through(keys, Ok(1), told, |_, sought| {
+                    sought.marks.look_at_done(1);
+                    if tier == "a" { Err("it is too long".to_owned()) } else { Ok(()) }
+                });
+            }
         });
-        // Of `a` key 1 is found where its partition comes first, of `b` in any case; of 9 items one is known not to be done.
-        assert_eq!(
-            asked.iter().filter(|topic| *topic == "a").count(),
-            1,
-            "its other partitions are not tried"
+        assert_eq!(found.done, 3, "each item of the key");
+        let keyless = "they never became a job: ingest makes their keys".to_owned();
+        assert_eq!(found.unchecked, BTreeMap::from([("it is too long".to_owned(), 2), (keyless, 1)]));
+    }
+
+    #[test]
+    fn where_one_partition_fails_the_others_of_its_topic_are_not_tried() {
+        let (until, within) = soon();
+        let (sender, tried) = mpsc::channel();
+        let jobs: Vec<(&str, u8)> = (0..40).map(|number| ("a", number)).collect();
+        let found = planned(&jobs).settle(until, within, move |by_tier, told| {
+            for keys in by_tier.into_values() {
+                look_through(keys, Ok(8), told, |partition, _| {
+                    sender.send(partition).map_err(|error| error.to_string())?;
+                    Err("no leader".to_owned())
+                });
+            }
+        });
+        assert_eq!((tried.iter().count(), found.unchecked.get("no leader")), (1, Some(&40)));
+        let missing = |by_tier: BTreeMap<String, Keys>, told: &Sender<Looked>| {
+            for keys in by_tier.into_values() {
+                look_through(keys, Err("there is no topic".to_owned()), told, |_, _| Ok(()));
+            }
+        };
+        let found = planned(&jobs).settle(until, within, missing);
+        assert_eq!(found.unchecked, BTreeMap::from([("there is no topic".to_owned(), 40)]));
+    }
+
+    #[test]
+    fn a_broker_that_does_not_answer_is_waited_for_no_longer_than_the_limit_and_is_told() {
+        let (answers, answer) = mpsc::channel::<()>();
+        let began = Instant::now();
+        let within = Duration::from_millis(200);
+        let found =
+            planned(&[("a", 1), ("b", 1), ("b", 2)]).settle(began + within, within, move |by_tier, told| {
+                for (tier, keys) in by_tier {
+                    look_through(keys, Ok(1), told, |_, sought| {
+                        if tier == "b" {
+                            // It never comes: the test holds the other end until it is over.
+                            answer.recv().map_err(|error| error.to_string())?;
+                        }
+                        sought.marks.look_at_done(1);
+                        Ok(())
+                    });
+                }
+            });
+        assert!(
+            began.elapsed() >= within && began.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            began.elapsed()
         );
-        assert_eq!(found.unchecked.get("it is too long"), Some(&(4 - found.done)));
-        assert_eq!(found.unchecked.values().sum::<u64>(), 8 - found.done);
+        let reason = "Kafka did not answer within 200ms when it was asked for their marks".to_owned();
+        assert_eq!(found, KeysDone { done: 1, unchecked: BTreeMap::from([(reason, 2)]) });
+        drop(answers);
     }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::{OptionalExtension, params};
 use rustc_hash::FxHashMap;
+use tidegate_bootstrap::counted;
 use tidegate_domain::{Offset, Round, UnixMillis};
 use tidegate_pipeline::journal::{Actions, CHUNK, Entry, Order, Ordered};
 use tidegate_pipeline::ports::{Delivery, PublishError, Ticket};
@@ -197,7 +198,8 @@ impl Runner<'_> {
             }
             if began.elapsed() > ACKNOWLEDGED_WITHIN {
                 return Err(OperatorError::Failed(format!(
-                    "{missing} replays were not acknowledged in time; nothing is lost, `tidegate dlq replay --resume {}` goes on",
+                    "{} not acknowledged in time; nothing is lost, `tidegate dlq replay --resume {}` goes on",
+                    counted(missing as u64, "replay was", "replays were"),
                     self.run
                 )));
             }

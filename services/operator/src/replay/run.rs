@@ -35,6 +35,10 @@ pub struct RunProgress {
     pub withdrawn: usize,
     /// How many are published and have no outcome yet.
     pub outstanding: usize,
+    /// How many of those wait, by what a worker said of them last: the run waits with them.
+    pub waiting: usize,
+    /// What was said last of one that waits: that its class is parked, or what failed.
+    pub waits_for: Option<String>,
     /// The step of the ramp, from 1.
     pub step: u32,
     /// How many items the step has.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::{OptionalExtension, Row, params};
 use rustc_hash::FxHashMap;
+use tidegate_bootstrap::counted;
 use tidegate_domain::inbox::{ItemId, State};
 use tidegate_domain::{Offset, Partition, Round, Topic};
 
@@ -31,7 +32,7 @@ impl Selection {
             Self::Items(items) if items.len() <= 10 => {
                 format!("items {}", items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
             }
-            Self::Items(items) => format!("{} items", items.len()),
+            Self::Items(items) => counted(items.len() as u64, "item", "items"),
             Self::Filter(filter) => match serde_json::to_value(filter) {
                 Ok(serde_json::Value::Object(parts)) => {
                     let said = |value: &serde_json::Value| {

@@ -141,6 +141,7 @@ pub(crate) fn outcome(id: ItemId, round: u32, answer: tidegate_domain::inbox::An
         worker: Some("test.bulk.worker".to_owned()),
         detail: None,
         error: None,
+        parked: None,
     })
 }
 

@@ -143,7 +143,7 @@ proptest! {
                 }
             }
             prop_assert_eq!(guard.generation(), Generation(naive.times_parked));
-            prop_assert_eq!(guard.outlook(), naive.outlook());
+            prop_assert_eq!((guard.outlook(), guard.parked_since()), (naive.outlook(), naive.parked_since));
             if let Outlook::ProbeAt(at) = guard.outlook() {
                 prop_assert!(at <= now + limits.probe_at_most, "a probe is never further away than the bound");
             }

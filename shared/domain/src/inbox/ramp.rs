@@ -26,8 +26,8 @@ pub struct RampLimits {
     /// From which share of a step's items on, that failed again, the ramp stops, within 0 and 1. A step without a failure never
     /// stops it, so 0 stops at the first one.
     pub failures: f64,
-    /// How long an outcome may take, from the publication or from the due time that the last outcome names, and how long nothing may
-    /// be heard at all: as long as outcomes come, the others wait their turn.
+    /// How long an outcome may take, from the publication or from the time that the last outcome says it waits until, and how long
+    /// nothing may be heard at all: as long as outcomes come, the others wait their turn.
     pub timeout: Duration,
 }
 
@@ -75,9 +75,7 @@ pub enum Move {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
     /// Too many of a step failed again.
-    #[error(
-        "{failed} of the {ended} replays of step {step} that ended failed again: look at why before you go on"
-    )]
+    #[error("{} of step {step} that ended failed again: look at why before you go on", these_of(*failed, *ended))]
     TooManyFailures {
         /// Which step, from 1.
         step: u32,
@@ -88,7 +86,9 @@ pub enum Stop {
     },
     /// An outcome did not come.
     #[error(
-        "{missing} outcomes of step {step} did not come in time: see whether workers run and can write the journal, and whether the class is parked by its flood guard; what is parked runs when a probe passes, so resume the run after that"
+        "{missing} {} of step {step} did not come in time{}: see whether workers run and can write the journal, then resume the run",
+        if *missing == 1 { "outcome" } else { "outcomes" },
+        after_a_wait(*missing, *waited)
     )]
     MissingOutcomes {
         /// Which step, from 1.
@@ -97,7 +97,27 @@ pub enum Stop {
         place: usize,
         /// How many of the step have none.
         missing: usize,
+        /// Of how many of those a worker said last that they wait, until a time that is over.
+        waited: usize,
     },
+}
+
+fn these_of(failed: usize, ended: usize) -> String {
+    if ended == 1 { "the only replay".to_owned() } else { format!("{failed} of the {ended} replays") }
+}
+
+/// What a worker said last of what is missing.
+fn after_a_wait(missing: usize, waited: usize) -> String {
+    match (missing, waited) {
+        (_, 0) => String::new(),
+        (1, _) => ", and what its worker said last, that it waits, is no longer so".to_owned(),
+        (missing, waited) if missing == waited => {
+            ", and what their workers said last, that they wait, is no longer so".to_owned()
+        }
+        (_, waited) => {
+            format!(", and what workers said last of {waited} of them, to wait, is no longer so")
+        }
+    }
 }
 
 /// Where one item stands.
@@ -106,7 +126,19 @@ enum Place {
     Unpublished,
     /// Published; its next outcome is missed at this time.
     Out(UnixMillis),
+    /// A worker said last that it waits; its next outcome is missed at this time.
+    Waits(UnixMillis),
     Ended(End),
+}
+
+impl Place {
+    /// When its next outcome is missed.
+    fn missed_at(self) -> Option<UnixMillis> {
+        match self {
+            Self::Out(at) | Self::Waits(at) => Some(at),
+            Self::Unpublished | Self::Ended(_) => None,
+        }
+    }
 }
 
 /// How replays ended.
@@ -149,6 +181,8 @@ pub struct Ramp {
     /// Of all.
     ends: Ends,
     outstanding: usize,
+    /// How many of those wait, as was said of them last.
+    waiting: usize,
     /// Times at which an outcome is missed; those that are not their place's own any more are passed over.
     deadlines: BinaryHeap<Reverse<(UnixMillis, usize)>>,
     /// When something was heard of last, or the ramp went on after a pause.
@@ -169,6 +203,7 @@ impl Ramp {
             step_ends: Ends::default(),
             ends: Ends::default(),
             outstanding: 0,
+            waiting: 0,
             deadlines: BinaryHeap::new(),
             heard_at: None,
             paused: false,
@@ -216,9 +251,8 @@ impl Ramp {
 
     /// The item at this place was handed to Kafka.
     pub fn published(&mut self, place: usize, now: UnixMillis) {
-        if let Some(Place::Unpublished) = self.places.get(place) {
-            self.outstanding += 1;
-            self.expect(place, now.after(self.limits.timeout));
+        if self.is_unpublished(place) {
+            self.expect(place, Place::Out(now.after(self.limits.timeout)));
         }
     }
 
@@ -231,20 +265,17 @@ impl Ramp {
         // It is with a worker, whoever published it.
         self.published(place, now);
         match answer {
-            Answer::WaitingUntil(due) => self.wait_longer(place, due.max(now)),
-            _ => self.wait_longer(place, now),
+            Answer::WaitingUntil(due) => self.wait_longer(place, due.max(now), Place::Waits),
+            _ => self.wait_longer(place, now, Place::Out),
         }
     }
 
     /// It was seen now that the replay at this place ended so. The first end counts.
     pub fn ended(&mut self, place: usize, end: End, now: UnixMillis) {
-        let Some(known) = self.places.get_mut(place) else { return };
-        match known {
-            Place::Ended(_) => return,
-            Place::Out(_) => self.outstanding -= 1,
-            Place::Unpublished => {}
+        if !self.places.get(place).is_some_and(|known| !matches!(known, Place::Ended(_))) {
+            return;
         }
-        *known = Place::Ended(end);
+        self.stands(place, Place::Ended(end));
         self.heard_at = self.heard_at.max(Some(now));
         self.ends.count(end);
         if (self.begin..self.end).contains(&place) {
@@ -293,6 +324,11 @@ impl Ramp {
         self.outstanding
     }
 
+    /// How many of those wait, by the last word of a worker: the ramp waits with them.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
     fn climb(&mut self) {
         let size = self.limits.step_after(self.end - self.begin);
         (self.begin, self.next) = (self.end, self.end);
@@ -321,17 +357,28 @@ impl Ramp {
         self.limits.stops_at(self.step_ends.failed, self.size())
     }
 
-    fn expect(&mut self, place: usize, missed_at: UnixMillis) {
-        self.places[place] = Place::Out(missed_at);
-        self.deadlines.push(Reverse((missed_at, place)));
+    /// From now on it stands so.
+    fn stands(&mut self, place: usize, now: Place) {
+        let before = std::mem::replace(&mut self.places[place], now);
+        let is_out = |place: Place| usize::from(place.missed_at().is_some());
+        let waits = |place: Place| usize::from(matches!(place, Place::Waits(_)));
+        self.outstanding = self.outstanding + is_out(now) - is_out(before);
+        self.waiting = self.waiting + waits(now) - waits(before);
+    }
+
+    fn expect(&mut self, place: usize, now: Place) {
+        self.stands(place, now);
+        self.deadlines.extend(now.missed_at().map(|at| Reverse((at, place))));
     }
 
     /// The outcome at this place is not missed before a timeout after `from`.
-    fn wait_longer(&mut self, place: usize, from: UnixMillis) {
+    fn wait_longer(&mut self, place: usize, from: UnixMillis, stands: fn(UnixMillis) -> Place) {
+        let Some(before) = self.places.get(place).and_then(|known| known.missed_at()) else { return };
         let missed_at = from.after(self.limits.timeout);
-        match self.places.get(place) {
-            Some(Place::Out(before)) if *before < missed_at => self.expect(place, missed_at),
-            _ => {}
+        if before < missed_at {
+            self.expect(place, stands(missed_at));
+        } else {
+            self.stands(place, stands(before));
         }
     }
 
@@ -339,7 +386,7 @@ impl Ramp {
     fn missed_at(&mut self) -> Option<UnixMillis> {
         let silent = self.heard_at.map(|heard| heard.after(self.limits.timeout));
         while let Some(&Reverse((at, place))) = self.deadlines.peek() {
-            if self.places[place] == Place::Out(at) {
+            if self.places[place].missed_at() == Some(at) {
                 return silent.max(Some(at));
             }
             self.deadlines.pop();
@@ -348,12 +395,13 @@ impl Ramp {
     }
 
     fn is_late(&self, place: usize, now: UnixMillis) -> bool {
-        matches!(self.places.get(place), Some(Place::Out(at)) if *at <= now)
+        self.places.get(place).and_then(|known| known.missed_at()).is_some_and(|at| at <= now)
     }
 
     fn missing(&self, now: UnixMillis) -> Stop {
-        let mut places = (self.begin..self.end).filter(|&place| self.is_late(place, now));
-        let place = places.next().unwrap_or(self.begin);
-        Stop::MissingOutcomes { step: self.step, place, missing: 1 + places.count() }
+        let late: Vec<usize> = (self.begin..self.end).filter(|&place| self.is_late(place, now)).collect();
+        let waited = late.iter().filter(|&&place| matches!(self.places[place], Place::Waits(_))).count();
+        let place = late.first().copied().unwrap_or(self.begin);
+        Stop::MissingOutcomes { step: self.step, place, missing: late.len().max(1), waited }
     }
 }

@@ -88,6 +88,8 @@ impl JobStage {
         }
         match in_hand.starts().map_or(0, |starts| starts.crashes) {
             0 if partition.suspects == 0 => Care::None,
+            // What an equal job did to its process, this one would.
+            0 if in_hand.equal_starts().is_some() => Care::Alone,
             0 => {
                 partition.suspects -= 1;
                 Care::MarkFirst

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_domain::flood::{Finding, FloodGuard, FloodLimits, Generation, Outlook, Runs};
@@ -102,6 +103,18 @@ impl Guard {
         }
     }
 
+    /// For how long the class is parked, and when the next probe may run, where none does; `None`: it is not parked.
+    pub(super) fn parked_for(&self, now: Instant) -> Option<(Duration, Option<Instant>)> {
+        let shared = self.0.as_ref()?;
+        let flood = shared.flood.lock();
+        let since = flood.parked_since()?;
+        let probe_at = match flood.outlook() {
+            Outlook::ProbeAt(at) => Some(shared.began + at),
+            Outlook::Closed | Outlook::Probing => None,
+        };
+        Some((shared.since_begin(now).saturating_sub(since), probe_at))
+    }
+
     /// Tells of runs that began in `generation`.
     pub(super) fn note(&self, generation: Generation, runs: Runs, now: Instant) {
         let Some(shared) = &self.0 else { return };
@@ -163,7 +176,7 @@ impl Drop for Probe {
 }
 
 impl Shared {
-    fn since_begin(&self, now: Instant) -> std::time::Duration {
+    fn since_begin(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.began)
     }
 

@@ -44,9 +44,26 @@ impl InHand {
         self.own_step(Phase::Started).map(|step| Starts::of(step.n))
     }
 
-    /// What a step that it is started is to go on counting from.
+    /// What a step that it is started is to go on counting from. That of an equal job stands before its own, and would hide it, were its
+    /// own not greater: whoever comes after a death must find it.
     pub(super) fn starts_so_far(&self) -> Starts {
-        self.starts().unwrap_or_else(|| Starts { tried: self.tried(), ..Starts::default() })
+        let none = Starts { tried: self.tried(), ..Starts::default() };
+        let after = |equal: Starts| Starts {
+            tried: none.tried.max(equal.tried),
+            given_back: equal.given_back + 1,
+            ..Starts::default()
+        };
+        self.starts().or_else(|| self.equal_starts().map(after)).unwrap_or(none)
+    }
+
+    /// What the step of another job with its key and payload says, if that is `Started` and this run would be the same step.
+    pub(super) fn equal_starts(&self) -> Option<Starts> {
+        let equal = self.known.step.filter(|step| {
+            step.phase == Phase::Started
+                && (step.job != self.job.hash && step.payload == self.job.payload)
+                && (step.round, step.hop) == (self.round, self.hop)
+        });
+        equal.map(|step| Starts::of(step.n))
     }
 
     /// How often it was tried in place already.

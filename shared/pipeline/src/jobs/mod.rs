@@ -28,6 +28,7 @@ mod marking;
 mod outcome;
 mod overlay;
 mod parked;
+mod parked_told;
 mod partition;
 mod run;
 mod settings;

@@ -6,7 +6,7 @@ use tidegate_domain::mark::Skip;
 use tidegate_domain::{Failure, Offset, Round, UnixMillis};
 
 use super::stage::{JobStage, share};
-use crate::journal::{ErrorEntry, OutcomeEntry};
+use crate::journal::{ErrorEntry, OutcomeEntry, ParkedEntry};
 use crate::keyed::Key;
 use crate::reports::Journal;
 use crate::stage::Desk;
@@ -25,12 +25,13 @@ pub(super) struct Told<'a> {
     pub(super) answer: Answer,
     pub(super) error: Option<&'a Failure>,
     pub(super) detail: Option<&'static str>,
+    pub(super) parked: Option<ParkedEntry>,
 }
 
 impl Told<'_> {
     /// This answer, and nothing more.
     pub(super) fn just(answer: Answer) -> Self {
-        Self { answer, error: None, detail: None }
+        Self { answer, error: None, detail: None, parked: None }
     }
 
     /// What a skip says; none: its key is done with another payload.
@@ -67,6 +68,7 @@ impl JobStage {
         let entry = OutcomeEntry {
             detail: told.detail.map(str::to_owned),
             error: told.error.map(ErrorEntry::of),
+            parked: told.parked.clone(),
             ..OutcomeEntry::new(ItemId::of_job(&header), outcome, at, worker)
         };
         Some(Owed { share: share(&in_hand.job), entry: Box::new(entry) })

@@ -55,6 +55,11 @@ impl Parked {
         self.0.is_empty()
     }
 
+    /// All of them.
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> + '_ {
+        self.0.values().flat_map(BTreeMap::values).copied()
+    }
+
     /// Takes out all of them.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = Key> + use<> {
         std::mem::take(&mut self.0).into_values().flat_map(BTreeMap::into_values)

@@ -13,6 +13,7 @@ use super::deposed::Deposed;
 use super::in_hand::{Finished, InHand, State};
 use super::job::{Class, ClassId, Job};
 use super::parked::{Taken, Tally};
+use super::parked_told::Words;
 use super::partition::Partition;
 use super::settings::{JobSettings, Ports};
 use super::solitude::Seat;
@@ -35,6 +36,8 @@ pub struct JobStage {
     /// By class.
     pub(super) tallies: Vec<Tally>,
     pub(super) tell_again_at: Instant,
+    /// Replayed jobs that wait for their class, and what was said of each.
+    pub(super) words: Words,
     /// Failures of a class that are told.
     pub(super) told_failures: LogLimit<ClassId>,
     /// The partition that had its turn last, when not all could be handed out.
@@ -74,6 +77,7 @@ impl JobStage {
             class_ids: ids.collect(),
             tallies: vec![Tally::default(); settings.classes.len()],
             tell_again_at: Instant::now(),
+            words: Words::default(),
             solitude: settings.solitude.seat(wake),
             loners: Loners::default(),
             being_marked: 0,
@@ -143,6 +147,7 @@ impl JobStage {
 
     fn queue(&mut self, slot: Slot, place: Taken, job: Job) {
         let lane = job.lane;
+        self.words.expect(job.round);
         let key = self.put_in_hand(slot, place, job, State::Queued);
         if let Some(partition) = self.partitions.get_mut(&slot)
             && let Some(ready) = partition.lanes.enter(lane, key)
@@ -208,6 +213,7 @@ impl Stage for JobStage {
             went_on |= self.ring_timers(desk);
             went_on |= self.see_to_loners(desk) && self.hand_out(desk);
             went_on |= self.has_parked() && self.see_to_parked(desk);
+            self.tell_of_parked(desk);
             self.write_marks(desk);
             if !went_on {
                 return self.tell_guards(desk.now);

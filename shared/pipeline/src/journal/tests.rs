@@ -107,6 +107,18 @@ fn outcomes_and_audits_are_written_as_they_stand_here() {
         }),
         r#"{"v":1,"kind":"outcome","id":"shop/3/12/charge","round":2,"what":"waiting","until":99,"at":7,"worker":"w"}"#,
     );
+    let parked = ParkedEntry { class: "charge".to_owned(), since: UnixMillis(5), probe: Some(UnixMillis(9)) };
+    let waits = OutcomeEntry {
+        outcome: outcome(Answer::WaitingUntil(UnixMillis(99))),
+        parked: Some(parked.clone()),
+        ..entry.clone()
+    };
+    check(
+        Entry::Outcome(waits.clone()),
+        r#"{"v":1,"kind":"outcome","id":"shop/3/12/charge","round":2,"what":"waiting","until":99,"at":7,"worker":"w","parked":{"class":"charge","since":5,"probe":9}}"#,
+    );
+    let probed = OutcomeEntry { parked: Some(ParkedEntry { probe: None, ..parked }), ..waits };
+    assert_eq!(Entry::read(Some(&Entry::Outcome(probed.clone()).write())), Ok(Entry::Outcome(probed)));
     for answer in [Answer::Resolved, Answer::AlreadyDone, Answer::Superseded, Answer::Coalesced] {
         let entry = Entry::Outcome(OutcomeEntry { outcome: outcome(answer), ..entry.clone() });
         assert_eq!(Entry::read(Some(&entry.write())), Ok(entry));

@@ -1,18 +1,18 @@
 //! The JSON of the journal, and how it is read with suspicion.
 
+mod outcomes;
+
 use std::borrow::Cow;
 use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
-use tidegate_domain::inbox::{Answer, ItemId, Outcome, RampLimits, RunId};
+use tidegate_domain::inbox::{ItemId, RampLimits, RunId};
 use tidegate_domain::{Offset, Round, UnixMillis};
 
-use super::{
-    Actions, Audit, Entry, ErrorEntry, Order, Ordered, OutcomeEntry, RunEntry, RunPlan, RunStep, Unread,
-    millis,
-};
+use self::outcomes::OutcomeJson;
+use super::{Actions, Audit, Entry, Order, Ordered, RunEntry, RunPlan, RunStep, Unread, millis};
 
 const VERSION: u64 = 1;
 
@@ -102,34 +102,6 @@ struct RampJson {
 }
 
 #[derive(Serialize, Deserialize)]
-struct OutcomeJson<'a> {
-    v: u64,
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    id: Cow<'a, str>,
-    round: u32,
-    what: Cow<'a, str>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    until: Option<i64>,
-    at: i64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    worker: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    detail: Option<Cow<'a, str>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<ErrorJson<'a>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct ErrorJson<'a> {
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    code: Cow<'a, str>,
-    message: Cow<'a, str>,
-    fingerprint: Cow<'a, str>,
-}
-
-#[derive(Serialize, Deserialize)]
 struct AuditJson<'a> {
     v: u64,
     #[serde(borrow)]
@@ -151,7 +123,7 @@ pub(super) fn read(value: &[u8]) -> Result<Entry, Unread> {
     match &*head.kind {
         "actions" => actions(parse(value)?).map(Entry::Actions),
         "run" => run(parse(value)?).map(Entry::Run),
-        "outcome" => outcome(parse(value)?).map(Entry::Outcome),
+        "outcome" => outcomes::read(parse(value)?).map(Entry::Outcome),
         "audit" => audit(parse(value)?).map(Entry::Audit),
         other => Err(Unread::Kind(other.to_owned())),
     }
@@ -245,34 +217,6 @@ fn run(json: RunJson<'_>) -> Result<RunEntry, Unread> {
         (other, _) => return Err(garbage("step", other)),
     };
     Ok(RunEntry { run: run_id(&json.run)?, by: json.by.into_owned(), at: UnixMillis(json.at), step })
-}
-
-fn outcome(json: OutcomeJson<'_>) -> Result<OutcomeEntry, Unread> {
-    let answer = match (&*json.what, json.until) {
-        ("resolved", _) => Answer::Resolved,
-        ("already-done", _) => Answer::AlreadyDone,
-        ("superseded", _) => Answer::Superseded,
-        ("coalesced", _) => Answer::Coalesced,
-        ("waiting", Some(until)) => Answer::WaitingUntil(UnixMillis(until)),
-        ("failed-again", _) => Answer::FailedAgain,
-        (other, _) => return Err(garbage("outcome", other)),
-    };
-    if json.round == 0 {
-        return Err(garbage("round", "0"));
-    }
-    Ok(OutcomeEntry {
-        id: item_id(&json.id)?,
-        outcome: Outcome { round: Round(json.round), answer },
-        at: UnixMillis(json.at),
-        worker: owned(json.worker),
-        detail: owned(json.detail),
-        error: json.error.map(|error| ErrorEntry {
-            kind: error.kind.into_owned(),
-            code: error.code.into_owned(),
-            message: error.message.into_owned(),
-            fingerprint: error.fingerprint.into_owned(),
-        }),
-    })
 }
 
 fn audit(json: AuditJson<'_>) -> Result<Audit, Unread> {
@@ -381,33 +325,6 @@ impl<'a> From<&'a RunPlan> for PlanJson<'a> {
             selection: text(&plan.selection),
             rate: plan.rate,
             ramp,
-        }
-    }
-}
-
-impl<'a> From<&'a OutcomeEntry> for OutcomeJson<'a> {
-    fn from(entry: &'a OutcomeEntry) -> Self {
-        let (v, kind) = kind("outcome");
-        let until = match entry.outcome.answer {
-            Answer::WaitingUntil(until) => Some(until.0),
-            _ => None,
-        };
-        Self {
-            v,
-            kind,
-            id: entry.id.to_string().into(),
-            round: entry.outcome.round.0,
-            what: text(entry.outcome.answer.as_str()),
-            until,
-            at: entry.at.0,
-            worker: entry.worker.as_deref().map(text),
-            detail: entry.detail.as_deref().map(text),
-            error: entry.error.as_ref().map(|error| ErrorJson {
-                kind: text(&error.kind),
-                code: text(&error.code),
-                message: text(&error.message),
-                fingerprint: text(&error.fingerprint),
-            }),
         }
     }
 }

@@ -16,7 +16,8 @@ use tidegate_tests::process::{Process, Setup};
 
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-/// Jobs that fail until the endpoint is repaired; those whose script is `poison`, always.
+/// Jobs that fail for good until the endpoint is repaired, those whose script is `away` as if it were away; those whose script is `poison`,
+/// always.
 pub(crate) struct Broken {
     pub(crate) jobs: Jobs,
     /// The calls since the repair.
@@ -27,21 +28,33 @@ pub(crate) struct Broken {
 
 impl Broken {
     pub(crate) fn new(prefix: &str) -> Self {
+        Self::of_class(prefix, "")
+    }
+
+    /// The same with more in the configuration of the class.
+    fn of_class(prefix: &str, more: &str) -> Self {
+        let class = format!("key = [\"id\"]\nmax_attempts = 1\n{more}");
         let (repaired, calls) = (Arc::new(AtomicBool::new(false)), Tally::default());
         let (is_repaired, noted) = (repaired.clone(), calls.clone());
-        let jobs = Jobs::over_http(prefix, "key = [\"id\"]\nmax_attempts = 1\n", move |call| {
+        let jobs = Jobs::over_http(prefix, &class, move |call| {
+            let script = tidegate_tests::jobs::script(call);
             if !is_repaired.load(Ordering::Relaxed) {
-                return Answer::status(422);
+                return Answer::status(if script == "away" { 503 } else { 422 });
             }
             noted.note(call);
-            if tidegate_tests::jobs::script(call) == "poison" { Answer::status(422) } else { Answer::ok() }
+            if script == "poison" { Answer::status(422) } else { Answer::ok() }
         });
         Self { jobs, calls, repaired, indexes: tempfile::tempdir().unwrap() }
     }
 
     /// With all of these dead-lettered once.
     pub(crate) fn with_dead(prefix: &str, tasks: &[Task]) -> Self {
-        let mut broken = Self::new(prefix);
+        Self::of_class_with_dead(prefix, "", tasks)
+    }
+
+    /// The same with more in the configuration of the class.
+    pub(crate) fn of_class_with_dead(prefix: &str, more: &str, tasks: &[Task]) -> Self {
+        let mut broken = Self::of_class(prefix, more);
         broken.jobs.start();
         broken.jobs.publish(tasks);
         broken.jobs.pipeline.wait_for_dead(tasks.len(), LONG);

@@ -1,6 +1,11 @@
 //! What stops a replay by itself.
 
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
+use tidegate_domain::inbox::RampLimits;
+use tidegate_operator::{Filter, Ordering, Pace, RunEnd, Selection};
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 use tidegate_tests::wait::wait_until;
@@ -14,7 +19,7 @@ fn a_poison_stops_the_ramp_at_its_first_step() {
     broken.repair();
     let (exit, stdout, stderr) = broken.run("ann", &["dlq", "replay", "--class", "task", "--yes"]);
     assert_eq!(exit, Exit(3), "{stdout}\n{stderr}");
-    assert!(stdout.contains("stopped: 1 of the 1 replays of step 1"), "{stdout}");
+    assert!(stdout.contains("stopped: the only replay of step 1"), "{stdout}");
     assert_eq!(broken.calls.calls(), 1, "the others were not published");
     assert_eq!(broken.states(), json!({ "failed-again": 1, "open": 39 }));
     // What it did not send may be decided anew, and does not come back to the run then.
@@ -77,6 +82,39 @@ fn a_replay_whose_worker_is_gone_stops_and_goes_on_when_it_is_back() {
 }
 
 #[test]
+fn a_replay_into_a_parked_class_holds_beyond_its_time_out_and_goes_on_to_its_end_when_the_class_heals() {
+    let flood = "flood = { failures = 0.5, of = 4, probe_after = \"40s\", probe_at_most = \"40s\" }\n";
+    let mut broken = Broken::of_class_with_dead("parked", flood, &tasks("t", 6));
+    let (ann, timeout) = (broken.inbox("ann"), Duration::from_secs(8));
+    let snapshot = ann.snapshot(&Selection::Filter(Filter::default())).unwrap();
+    let pace = Pace { rate: None, ramp: RampLimits { timeout, ..RampLimits::CANARY } };
+    let run = ann.order(&snapshot, Ordering::Replay { forced: false, pace }, "ann", None).unwrap().run;
+    broken.jobs.publish(&tasks("away", 4).into_iter().map(|task| task.script("away")).collect::<Vec<_>>());
+    wait_until("the class to be parked", LONG, || {
+        broken.jobs.count("tidegate_class_parked", &["class=\"task\""]) == 1
+    });
+    let (mut holds_since, mut told) = (None, None);
+    let end = ann.carry_out(run, "ann", &mut |progress| {
+        if progress.waiting > 0 {
+            let since: &mut Instant = holds_since.get_or_insert_with(Instant::now);
+            told = progress.waits_for.clone().or(told.take());
+            if since.elapsed() > 2 * timeout {
+                broken.repair();
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end.unwrap(), RunEnd::Finished, "{told:?}");
+    assert!(holds_since.is_some_and(|since| since.elapsed() > 2 * timeout));
+    let told = told.unwrap();
+    assert!(told.starts_with("class task is parked since 20") && told.contains("probe"), "{told}");
+    broken.jobs.wait_settled(LONG);
+    // What made the class be parked was dead-lettered after the replay was ordered.
+    assert_eq!(broken.states(), json!({ "open": 4, "resolved": 6 }));
+    assert_eq!((broken.calls.tasks(), broken.calls.other_than(1)), (6, vec![]));
+}
+
+#[test]
 fn an_outcome_that_is_lost_after_its_job_ran_stops_the_run_and_the_job_runs_no_more() {
     let mut broken = Broken::with_dead("lost", &[Task::new("one")]);
     broken.repair();
@@ -95,7 +133,7 @@ fn an_outcome_that_is_lost_after_its_job_ran_stops_the_run_and_the_job_runs_no_m
     client.delete_records(&journal, 0, client.offsets(&journal)[&0].1);
     ann.resume();
     assert_eq!(ann.wait(LONG), Exit(3), "{}", ann.stderr());
-    assert!(ann.stdout().contains("1 outcomes of step 1 did not come in time"), "{}", ann.stdout());
+    assert!(ann.stdout().contains("1 outcome of step 1 did not come in time"), "{}", ann.stdout());
     let run = broken.only_run("ann")["run"].as_str().unwrap().to_owned();
     let end = broken.json("ann", 0, &["dlq", "replay", "--resume", &run]);
     assert_eq!((&end["end"], &end["run"]["passed"]), (&json!("finished"), &json!(1)), "{end}");
@@ -139,7 +177,7 @@ fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
     assert_eq!(broken.json("bob", 0, &["dlq", "replay", "--pause", &run])["run"]["status"], "paused");
     wait_until("the run to rest", LONG, || {
         let before = broken.calls.calls();
-        std::thread::sleep(std::time::Duration::from_millis(1500));
+        std::thread::sleep(Duration::from_millis(1500));
         broken.calls.calls() == before
     });
     assert!(broken.calls.tasks() < 300, "it was paused too late to tell anything");

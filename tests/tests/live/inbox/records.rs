@@ -96,3 +96,27 @@ fn an_index_of_a_topic_that_was_made_anew_is_built_anew() {
     let list: Value = broken.json("ann", 0, &["dlq", "list"]);
     assert_eq!(list["error"]["kind"], "crash", "{list}");
 }
+
+#[test]
+fn who_looks_at_masked_fields_or_exports_them_by_the_command_line_is_in_the_journal() {
+    let mut broken = Broken::with_dead("looks", &[Task::new("one")]);
+    let place = broken.json("ann", 0, &["dlq", "list"])["record"].as_str().unwrap().to_owned();
+    assert_eq!(broken.run("ann", &["dlq", "show", &place]).0, Exit(0));
+    assert_eq!(broken.run("ann", &["dlq", "history"]).1, "", "nothing is masked, so nothing is revealed");
+    broken.jobs.pipeline.configure("[console]\nmasked = [\"id\"]");
+    let (exit, shown, stderr) = broken.run("ann", &["dlq", "show", &place]);
+    assert!(exit == Exit(0) && shown.contains("one") && stderr.is_empty(), "{shown}\n{stderr}");
+    assert_eq!(broken.run("bob", &["dlq", "export", "--class", "task"]).0, Exit(0));
+    let history = broken.run("cyd", &["dlq", "history", "--json"]).1;
+    let entries: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let told: Vec<_> = entries.iter().map(|entry| (&entry["by"], &entry["what"], &entry["reason"])).collect();
+    let (reveal, export) = (json!("reveal"), json!("export"));
+    assert_eq!(
+        told,
+        [
+            (&json!("bob"), &export, &json!("1 item: classes [\"task\"]")),
+            (&json!("ann"), &reveal, &Value::Null)
+        ]
+    );
+    assert!(entries[1]["id"].as_str().unwrap().ends_with("/task"), "{history}");
+}

@@ -11,7 +11,9 @@ use tempfile::TempDir;
 use tidegate_bootstrap::Config;
 use tidegate_domain::inbox::{Answer, Item, ItemId, Outcome, State};
 use tidegate_domain::{Partition, Round, Topic};
-use tidegate_pipeline::journal::{Actions, Entry, Order, Ordered, OutcomeEntry, RunEntry, RunPlan};
+use tidegate_pipeline::journal::{
+    Actions, Entry, Order, Ordered, OutcomeEntry, ParkedEntry, RunEntry, RunPlan,
+};
 use tidegate_pipeline::record::RecordBuilder;
 
 use super::*;
@@ -184,6 +186,17 @@ impl World {
         }
     }
 
+    /// The worker that has them says of all copies that they wait for their class.
+    fn parks(&mut self, holds: Duration) {
+        for (item, round) in self.copies.clone() {
+            let outcome = Outcome { round, answer: Answer::WaitingUntil(self.now.after(holds)) };
+            let parked =
+                ParkedEntry { class: "charge".to_owned(), since: UnixMillis(START), probe: Some(self.now) };
+            let entry = OutcomeEntry::new(id(item), outcome, self.now, "w".to_owned());
+            self.append(Entry::Outcome(OutcomeEntry { parked: Some(parked), ..entry }));
+        }
+    }
+
     fn published(&mut self, who: usize, due: &Due) {
         let item = (0..ITEMS).find(|item| of(*item) == due.place.item).unwrap();
         let (reader, at) = (&self.readers[who], Offset(due.place.at));
@@ -248,6 +261,7 @@ enum Event {
     Turn(usize, bool),
     Dies(usize),
     Works(usize, Option<Answer>),
+    Parks(u32),
     Reopens(usize),
     Discards(usize),
     ReplaysElsewhere(usize),
@@ -273,6 +287,7 @@ fn event() -> impl Strategy<Value = Event> {
         9 => (0..2_usize, proptest::bool::weighted(0.1)).prop_map(|(who, bad)| Event::Turn(who, bad)),
         1 => (0..2_usize).prop_map(Event::Dies),
         6 => (0..9_usize, answer).prop_map(|(place, answer)| Event::Works(place, answer)),
+        1 => (1..200_u32).prop_map(Event::Parks),
         2 => (0..ITEMS).prop_map(Event::Reopens),
         1 => (0..ITEMS).prop_map(Event::Discards),
         1 => (0..ITEMS).prop_map(Event::ReplaysElsewhere),
@@ -296,6 +311,7 @@ fn happens(world: &mut World, carriers: &mut [Carrier<'_>; 2], event: Event) {
         }
         Event::Dies(who) => carriers[who].course = None,
         Event::Works(place, answer) => world.works(place, answer),
+        Event::Parks(seconds) => world.parks(Duration::from_secs(seconds.into())),
         Event::Reopens(item) => {
             world.order(OTHER, Order::Reopen, 0, &[item]);
         }

@@ -54,7 +54,7 @@ fn a_poison_stops_a_ramp_at_its_first_step() {
     ramp.heard(0, Answer::FailedAgain, at(1));
     let stop = Stop::TooManyFailures { step: 1, failed: 1, ended: 1 };
     assert_eq!(ramp.next(at(1)), Move::Stopped(stop));
-    assert!(stop.to_string().starts_with("1 of the 1 replays of step 1 that ended failed again"), "{stop}");
+    assert!(stop.to_string().starts_with("the only replay of step 1 that ended failed again"), "{stop}");
     // It stays stopped, whatever comes.
     ramp.go_on(at(2));
     assert_eq!(ramp.next(at(999)), Move::Stopped(stop));
@@ -75,6 +75,7 @@ fn a_step_goes_on_below_its_limit_and_stops_as_soon_as_it_can_no_longer_stay_bel
     ramp.heard(14, Answer::FailedAgain, at(2));
     let stop = Stop::TooManyFailures { step: 2, failed: 5, ended: 5 };
     assert_eq!(ramp.next(at(2)), Move::Stopped(stop), "5 of 20 is a quarter, whatever the others do");
+    assert!(stop.to_string().starts_with("5 of the 5 replays of step 2 that ended failed again"), "{stop}");
 }
 
 #[test]
@@ -96,10 +97,9 @@ fn a_missing_outcome_stops_the_ramp_and_is_told() {
     [1, 2, 4].iter().for_each(|&place| ramp.heard(place, Answer::Resolved, at(3)));
     assert_eq!(ramp.next(at(62)), Move::Wait(at(63)), "the last outcome came at 3");
     assert_eq!((ramp.late(at(62)), ramp.late(at(63))), (vec![], vec![3, 5]));
-    let stop = Stop::MissingOutcomes { step: 2, place: 3, missing: 2 };
+    let stop = Stop::MissingOutcomes { step: 2, place: 3, missing: 2, waited: 0 };
     assert_eq!(ramp.next(at(63)), Move::Stopped(stop));
-    assert!(stop.to_string().starts_with("2 outcomes of step 2 did not come in time"), "{stop}");
-    assert!(stop.to_string().contains("flood guard; what is parked runs when a probe passes"), "{stop}");
+    assert!(stop.to_string().starts_with("2 outcomes of step 2 did not come in time: see whether"), "{stop}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_large_step_is_not_stopped_while_its_outcomes_come() {
         ramp.heard(place, Answer::Resolved, at(now));
     }
     assert_eq!(ramp.next(at(509)), Move::Wait(at(510)));
-    let stop = Stop::MissingOutcomes { step: 1, place: 9, missing: 1 };
+    let stop = Stop::MissingOutcomes { step: 1, place: 9, missing: 1, waited: 0 };
     assert_eq!(ramp.next(at(510)), Move::Stopped(stop), "60 seconds of silence");
 }
 
@@ -127,7 +127,37 @@ fn what_waits_has_until_its_due_time_and_a_timeout_more() {
     assert_eq!(ramp.next(at(599)), Move::Wait(at(660)));
     ramp.heard(0, Answer::Superseded, at(650));
     assert_eq!(ramp.next(at(660)), Move::Wait(at(710)), "a later copy of it lives");
-    assert!(matches!(ramp.next(at(710)), Move::Stopped(Stop::MissingOutcomes { place: 0, .. })));
+    assert!(matches!(ramp.next(at(710)), Move::Stopped(Stop::MissingOutcomes { place: 0, waited: 0, .. })));
+}
+
+#[test]
+fn a_worker_that_died_after_it_said_that_a_job_waits_stops_the_ramp_when_its_word_is_over() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::WaitingUntil(at(120)), at(1));
+    assert_eq!((ramp.waiting(), ramp.outstanding()), (1, 1));
+    // It says so again before that is over, as long as it lives.
+    ramp.heard(0, Answer::WaitingUntil(at(300)), at(60));
+    assert_eq!(ramp.next(at(359)), Move::Wait(at(360)), "nothing is missed while the last word holds");
+    let stop = Stop::MissingOutcomes { step: 1, place: 0, missing: 1, waited: 1 };
+    assert_eq!(ramp.next(at(360)), Move::Stopped(stop));
+    let told = "1 outcome of step 1 did not come in time, and what its worker said last, that it waits, is no longer so: see whether workers run";
+    assert!(stop.to_string().starts_with(told), "{stop}");
+    let several = Stop::MissingOutcomes { step: 2, place: 3, missing: 3, waited: 2 };
+    assert!(several.to_string().contains("last of 2 of them, to wait, is no longer so: see"), "{several}");
+}
+
+#[test]
+fn what_waited_and_goes_on_is_no_longer_told_as_waiting() {
+    let mut ramp = Ramp::new(RampLimits { first: 3, ..LIMITS }, 3);
+    publish(&mut ramp, at(0));
+    (0..3).for_each(|place| ramp.heard(place, Answer::WaitingUntil(at(120)), at(1)));
+    assert_eq!((ramp.waiting(), ramp.outstanding()), (3, 3));
+    ramp.heard(0, Answer::Superseded, at(2));
+    ramp.heard(1, Answer::Resolved, at(2));
+    ramp.ended(2, End::Withdrawn, at(2));
+    ramp.heard(2, Answer::WaitingUntil(at(900)), at(3));
+    assert_eq!((ramp.waiting(), ramp.outstanding()), (0, 1));
 }
 
 #[test]
@@ -233,6 +263,48 @@ fn steps(limits: &RampLimits, items: usize) -> Vec<std::ops::Range<usize>> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// The time-out of an outcome counts from the latest time that was said of its item, so a ramp holds as long as a word does, and
+    /// no longer than the last one and a time-out.
+    #[test]
+    fn a_ramp_stops_for_a_missing_outcome_only_when_every_word_of_it_is_over_and_always_then(
+        words in vec((0..5_usize, 0..400_u16, 0..90_u16, any::<bool>()), 0..40),
+    ) {
+        let limits = RampLimits { first: 5, ..LIMITS };
+        let (mut ramp, mut now) = (Ramp::new(limits, 5), at(0));
+        publish(&mut ramp, now);
+        // From when on each of them is missed, unless something else is heard; none: it ended.
+        let mut missed_at = [Some(now.after(limits.timeout)); 5];
+        let mut heard = None;
+        let missed = |places: &[Option<UnixMillis>; 5], heard: Option<UnixMillis>| {
+            let next = places.iter().flatten().min().copied()?;
+            Some(heard.map_or(next, |heard: UnixMillis| next.max(heard.after(limits.timeout))))
+        };
+        for (place, holds, passes, waits) in words {
+            now = now.after(Duration::from_secs(passes.into()));
+            let found = ramp.next(now);
+            match missed(&missed_at, heard) {
+                None => prop_assert_eq!(found, Move::Finished),
+                Some(missed) if missed > now => prop_assert_eq!(found, Move::Wait(missed)),
+                Some(_) => {
+                    prop_assert!(matches!(found, Move::Stopped(Stop::MissingOutcomes { .. })), "{found:?}");
+                    return Ok(());
+                }
+            }
+            if waits {
+                let until = now.after(Duration::from_secs(holds.into()));
+                ramp.heard(place, Answer::WaitingUntil(until), now);
+                missed_at[place] = missed_at[place].map(|at| at.max(until.after(limits.timeout)));
+                heard = Some(now);
+            } else {
+                ramp.heard(place, Answer::Resolved, now);
+                heard = missed_at[place].take().map(|_| now).or(heard);
+            }
+        }
+        // No more comes: it ends when the last word is over, and a time-out later.
+        let end = ramp.next(missed(&missed_at, heard).unwrap_or(now));
+        prop_assert!(matches!(end, Move::Finished | Move::Stopped(Stop::MissingOutcomes { .. })), "{end:?}");
+    }
 
     #[test]
     fn a_ramp_never_has_more_outstanding_than_its_step_and_a_console_that_dies_changes_nothing(

@@ -150,3 +150,63 @@ fn a_stop_lets_go_of_what_was_not_published_and_a_resumption_takes_only_that_bac
     assert_eq!(published.len(), ITEMS - 2);
     assert_eq!(world.observer.item(6).state, State::Discarded);
 }
+
+#[test]
+fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_stops_when_the_last_word_is_over() {
+    let limits = RampLimits { first: 4, timeout: Duration::from_secs(60), ..RampLimits::CANARY };
+    let mut world = World::new(limits);
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    let mut turns = |world: &mut World, who: usize, passes: u64| {
+        world.now = world.now.after(Duration::from_secs(passes));
+        for _ in 0..6 {
+            read_all(world, who);
+            turn(world, who, &mut carriers[who], false);
+        }
+        let status = world.observer.run().unwrap().status;
+        (status, carriers[who].course.as_ref().map(|course| course.progress()))
+    };
+    assert_eq!(turns(&mut world, 0, 0).1.unwrap().outstanding, 4);
+    world.parks(Duration::from_secs(120));
+    let (status, progress) = turns(&mut world, 0, 170);
+    let progress = progress.unwrap();
+    assert_eq!((status, progress.waiting, world.copies.len()), (RunStatus::Running, 4, 4));
+    let told = progress.waits_for.unwrap();
+    assert!(told.starts_with("class charge is parked since 2025-"), "{told}");
+    // It is said again; the first carrier is gone, and the other one holds by what the journal says.
+    world.parks(Duration::from_secs(240));
+    let (status, progress) = turns(&mut world, 1, 200);
+    let other = progress.unwrap();
+    assert_eq!((status, other.waiting, other.waits_for.is_some()), (RunStatus::Running, 4, true));
+    assert_eq!(world.copies.len(), 4, "what is with a worker is not sent again");
+    // Whoever has heard all of it stops a time-out after the last word was over.
+    assert_eq!(turns(&mut world, 0, 0).0, RunStatus::Running);
+    assert_eq!(turns(&mut world, 0, 99).0, RunStatus::Running);
+    assert_eq!(turns(&mut world, 0, 1).0, RunStatus::Stopped);
+    let why = world.observer.run().unwrap().why.unwrap();
+    assert!(
+        why.starts_with("4 outcomes of step 1 did not come in time, and what their workers said last"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_run_into_a_parked_class_goes_on_when_its_outcomes_come() {
+    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    for seconds in [600, 600, 600] {
+        for _ in 0..6 {
+            read_all(&mut world, 0);
+            turn(&mut world, 0, &mut carriers[0], false);
+        }
+        world.parks(Duration::from_secs(seconds));
+        world.now = world.now.after(Duration::from_secs(seconds));
+    }
+    assert_eq!((world.observer.run().unwrap().status, world.published.len()), (RunStatus::Running, 4));
+    comes_to_its_end(&mut world, &mut carriers);
+    let run = world.observer.run().unwrap();
+    assert_eq!((world.published.len(), run.passed, run.why), (ITEMS, ITEMS as u64, None));
+}
