@@ -40,7 +40,8 @@ pub struct Letter<'a> {
     pub fingerprint: Fingerprint,
     /// The round that it died in.
     pub round: u32,
-    /// When it was dead-lettered.
+    /// When it came into the dead-letter topic, by the broker's clock, as the journal has it: so it can be told what came first. Where
+    /// the topic has `CreateTime`, which `tidegate topics check` finds, it is what the worker's clock said.
     pub dead_at: UnixMillis,
     /// The id of the schema that its value names.
     pub schema_id: Option<u32>,
@@ -129,10 +130,9 @@ impl<'a> Letter<'a> {
                 .and_then(text)
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .map_or_else(|| unsaid(kind, code, message), Fingerprint),
-            dead_at: told
-                .dead_at
-                .and_then(number)
-                .map(UnixMillis)
+            dead_at: record
+                .appended_at()
+                .or_else(|| told.dead_at.and_then(number).map(UnixMillis))
                 .or(record.timestamp())
                 .unwrap_or(UnixMillis(0)),
             schema_id: record.value().and_then(schema_id),

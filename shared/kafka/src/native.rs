@@ -209,6 +209,9 @@ unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
             each_header(headers, |name, value| size += RecordBuilder::header_size(name, value));
         }
         let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, size);
+        if kind == sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME {
+            builder.appended_by_broker();
+        }
         if has_headers {
             each_header(headers, |name, value| {
                 builder.header(name, value);

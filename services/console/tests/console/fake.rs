@@ -103,6 +103,7 @@ impl Fake {
             first_dead_at: 1_764_300_000_000,
             waiting_since: Some(1_764_382_445_000),
             last_dead_at: 1_764_389_445_000,
+            late: 3,
             state: Some("regressed".to_owned()),
             sparkline: (0..24).map(|hour| hour * 7 % 13).collect(),
         }
@@ -167,6 +168,7 @@ impl Fake {
             occurrences: vec![letter],
             journal: vec![entry],
             waiting_until: Some(1_764_389_455_000),
+            late: Some(1_764_389_450_000),
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) const ALL: i64 = 0;
 #[derive(Debug)]
 pub(crate) struct Causes {
     ids: FxHashMap<u64, i64>,
+    /// The fingerprint of each cause by its id: the group that it belongs to.
+    groups: FxHashMap<i64, i64>,
     next: i64,
     tallies: FxHashMap<(i64, State), Tally>,
     seen: FxHashMap<i64, Seen>,
@@ -50,13 +52,22 @@ impl Seen {
 impl Causes {
     /// What the tables hold.
     pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut statement = connection.prepare("SELECT hash, id FROM causes")?;
-        let ids = statement
-            .query_map([], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))?
-            .collect::<rusqlite::Result<FxHashMap<u64, i64>>>()?;
+        let (mut ids, mut groups) = (FxHashMap::default(), FxHashMap::default());
+        let mut statement = connection.prepare("SELECT hash, id, fingerprint FROM causes")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id: i64 = row.get(1)?;
+            ids.insert(row.get::<_, i64>(0)?.cast_unsigned(), id);
+            groups.insert(id, row.get(2)?);
+        }
         let next = ids.values().max().map_or(ALL, |id| *id) + 1;
         let (tallies, seen, trend) = Default::default();
-        Ok(Self { ids, next, tallies, seen, trend })
+        Ok(Self { ids, groups, next, tallies, seen, trend })
+    }
+
+    /// Whether two causes have the same fingerprint: they differ in class, tier, schema or source at most.
+    pub(crate) fn are_of_one_group(&self, one: i64, other: i64) -> bool {
+        one == other || self.groups.get(&one).is_some_and(|group| self.groups.get(&other) == Some(group))
     }
 
     /// The cause of a letter; a new one is written.
@@ -98,6 +109,7 @@ impl Causes {
         ])?;
         self.next += 1;
         self.ids.insert(hash, id);
+        self.groups.insert(id, letter.fingerprint.0.cast_signed());
         Ok(id)
     }
 
@@ -134,6 +146,7 @@ impl Causes {
                 connection.prepare_cached(&format!("DELETE FROM {of_cause} = ?1"))?.execute([id])?;
             }
             self.ids.remove(&hash);
+            self.groups.remove(&id);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::writer::Writer;
 use crate::error::OperatorError;
 
 /// The version of the tables. Another one is dropped.
-const VERSION: &str = "6";
+const VERSION: &str = "7";
 const TABLES: &str = include_str!("tables.sql");
 /// How long one waits for another that writes.
 const BUSY: Duration = Duration::from_secs(10);

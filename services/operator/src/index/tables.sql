@@ -35,7 +35,7 @@ CREATE TABLE trend (
 
 -- `id` begins with the time of the letter that was indexed first, so ids are in the order of lists and never change.
 -- `heap` is cause << 4 | state << 1 | moved: items of one heap are an index range in the order of ids. Moved: it began to be of its
--- cause at another time than its id says.
+-- group at another time than its id says.
 CREATE TABLE items (
     id INTEGER PRIMARY KEY,
     hash INTEGER NOT NULL,
@@ -43,7 +43,7 @@ CREATE TABLE items (
     source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
     key BLOB,
     letters INTEGER NOT NULL,
-    -- When it began to be of its cause, or was so again after it was done or discarded; none where no life of it is open and it has not ended.
+    -- When it began to be of its group, or was so again after it was done or discarded; none where no life of it is open and it has not ended.
     failed_at INTEGER,
     -- Its latest letter, which is of its cause:
     round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
@@ -55,14 +55,16 @@ CREATE INDEX items_by_failure ON items (heap, failed_at) WHERE heap & 1;
 -- Items by what they are called. Apart from them, so that a batch may be written in its own order.
 CREATE TABLE names (hash INTEGER PRIMARY KEY, item INTEGER NOT NULL);
 
--- Lives of items that ended: whether a group was closed once is told from these. Without an end: the item failed again since, and is
--- done or discarded all the same, so that no list of those that wait has it.
+-- Lives of items that ended: whether a group was closed once is told from these.
 CREATE TABLE lives (
-    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER,
+    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER NOT NULL,
     PRIMARY KEY (cause, failed_at, item)
 ) WITHOUT ROWID;
 CREATE INDEX lives_by_item ON lives (item);
-CREATE INDEX lives_without_end ON lives (cause, failed_at) WHERE ended_at IS NULL;
+CREATE INDEX lives_by_end ON lives (cause, ended_at, failed_at);
+-- Items that were dead-lettered again after they were done or discarded, and are it still: no list of those that wait has them.
+CREATE TABLE late (item INTEGER PRIMARY KEY, cause INTEGER NOT NULL, failed_at INTEGER NOT NULL);
+CREATE INDEX late_by_cause ON late (cause);
 
 -- The letters of an item but for its latest.
 CREATE TABLE letters (
