@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     /// How often the run was asked for.
     asked: Mutex<u64>,
     fails: bool,
+    /// The run stands still.
+    stands: bool,
 }
 
 impl Fake {
@@ -48,6 +50,11 @@ impl Fake {
 
     pub(crate) fn slow(items: usize, delay: Duration) -> Self {
         Self { delay, ..Self::with_items(items) }
+    }
+
+    /// Its run goes on for ever, and nothing of it changes.
+    pub(crate) fn with_a_run_that_stands() -> Self {
+        Self { stands: true, ..Self::with_items(3) }
     }
 
     pub(crate) fn broken() -> Self {
@@ -314,7 +321,7 @@ impl Runs for Fake {
     fn run(&self, run: &str) -> Answer<Option<Run>> {
         let mut asked = self.asked.lock();
         *asked += 1;
-        let passed = *asked * 10;
+        let passed = if self.stands { 10 } else { *asked * 10 };
         self.answer((run == RUN).then(|| self.run_of(passed)))
     }
 
