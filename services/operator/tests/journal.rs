@@ -254,6 +254,59 @@ fn filled(dir: &std::path::Path, events: &[Event]) {
     index.journal(&journal).unwrap();
 }
 
+/// Letters of 300 items of one class, whose messages differ, each dead-lettered up to six times, in two partitions; and entries about some of them.
+fn noise() -> (Vec<Vec<Record>>, Vec<Record>) {
+    let mut letters = vec![Vec::new(), Vec::new()];
+    for number in 0..1500_i64 {
+        let (event, round) = (number * 7 % 300 * 2, (number / 300) as u32);
+        let log = &mut letters[(number % 2) as usize];
+        // Other words, since numbers make no other cause.
+        let word: String = number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'g')).collect();
+        let tier = if number % 5 == 0 { "critical" } else { "bulk" };
+        let letter = Made { message: format!("no user {word}"), at: number, round, tier, ..letter_of(event) };
+        log.push(letter.record(log.len() as i64));
+    }
+    let ended = |event: i64| match event % 3 {
+        0 => order(Order::Discard, vec![(letter_of(event).id(), None, 0)]),
+        1 => outcome(letter_of(event).id(), 6, Answer::Resolved),
+        _ => outcome(letter_of(event).id(), 6, Answer::FailedAgain),
+    };
+    let journal = (0..120).map(|place| entry(place, 700 + place * 5, &ended(place * 2))).collect();
+    (letters, journal)
+}
+
+#[test]
+fn in_whichever_order_logs_are_read_the_same_causes_are_merged() {
+    let (letters, journal) = noise();
+    let in_order = |steps: &[(usize, usize)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+        let mut rest = [letters[0].as_slice(), &letters[1], &journal];
+        for (log, count) in steps.iter().copied().chain([(0, 9999), (1, 9999), (2, 9999)]) {
+            let (now, later) = rest[log].split_at(count.min(rest[log].len()));
+            rest[log] = later;
+            match log {
+                2 => index.journal(now).unwrap(),
+                log => index.letters(Partition(log as i32), now).unwrap(),
+            }
+        }
+        let text = shown(&inbox(dir.path()));
+        let lines = text.lines().filter(|line| !line.contains("\"first_at\""));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let (one, other) = (in_order(&[]), in_order(&[(2, 60), (1, 700), (0, 290), (1, 20), (2, 30), (0, 100)]));
+    for (one, other) in one.lines().zip(other.lines()) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(one, in_order(&[(1, 9999)]));
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    index.letters(Partition(0), &letters[0]).unwrap();
+    index.letters(Partition(1), &letters[1]).unwrap();
+    let groups = inbox(dir.path()).groups(&GroupQuery::default()).unwrap();
+    assert_eq!((groups.total, groups.items), (1, 300));
+}
+
 fn one_group(inbox: &Inbox) -> Group {
     let page = inbox.groups(&GroupQuery::default()).unwrap();
     assert_eq!(page.total, 1);

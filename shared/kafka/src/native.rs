@@ -106,8 +106,10 @@ impl<C: ConsumerContext> PartitionQueue<C> {
         max: usize,
         into: &mut Vec<Record>,
     ) -> (usize, Option<QueueError>) {
-        self.messages.clear();
-        self.messages.resize(max, ptr::null_mut());
+        // Whatever stands there is of a call before, and is written over.
+        if self.messages.len() < max {
+            self.messages.resize(max, ptr::null_mut());
+        }
         let millis = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: the array has room for `max` pointers.
         let taken =

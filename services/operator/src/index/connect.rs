@@ -48,6 +48,16 @@ pub(crate) struct Writing {
     _lock: File,
 }
 
+impl Writing {
+    /// Drops everything: all of it is to be indexed from the beginning.
+    pub(crate) fn begin_anew(&mut self, provenance: &Provenance) -> rusqlite::Result<()> {
+        info!("the index is built from the beginning: of what is left in the topic, groups are others");
+        self.writer.roll_back()?;
+        rebuild(&mut self.writer.connection, provenance)?;
+        self.writer.reload()
+    }
+}
+
 impl Home {
     /// The index in `dir`, which is made where it is missing.
     pub(crate) fn at(dir: &Path) -> Result<Self, OperatorError> {

@@ -17,9 +17,12 @@ CREATE TABLE causes (
     class TEXT, tier TEXT, kind TEXT, code TEXT NOT NULL, schema_id INTEGER, source TEXT NOT NULL,
     message TEXT NOT NULL,
     first_dead INTEGER NOT NULL, last_dead INTEGER NOT NULL,
-    letters INTEGER NOT NULL
+    letters INTEGER NOT NULL,
+    -- All causes of one class, kind and code. Merged: it has very many, and this one stands for all that differ in nothing else.
+    family INTEGER NOT NULL, merged INTEGER NOT NULL
 );
 CREATE INDEX causes_by_fingerprint ON causes (fingerprint);
+CREATE INDEX causes_by_family ON causes (family);
 
 -- How many items there are of each cause in each state; `newest` is at least the greatest id of them.
 CREATE TABLE tallies (
@@ -48,7 +51,9 @@ CREATE TABLE items (
     -- Its latest letter, which is of its cause:
     round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
     attempt INTEGER, forced INTEGER NOT NULL, first_seen INTEGER, key_bytes INTEGER, value_bytes INTEGER,
-    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
+    -- The hash of the cause that it would have, were that not merged with others.
+    own INTEGER
 );
 CREATE INDEX items_by_heap ON items (heap);
 CREATE INDEX items_by_failure ON items (heap, failed_at) WHERE heap & 1;
@@ -73,15 +78,15 @@ CREATE TABLE letters (
     round INTEGER NOT NULL, attempt INTEGER, forced INTEGER NOT NULL,
     dead_at INTEGER NOT NULL, first_seen INTEGER,
     key_bytes INTEGER, value_bytes INTEGER,
-    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT, own INTEGER,
     PRIMARY KEY (item, partition, "offset")
 ) WITHOUT ROWID;
 CREATE VIEW all_letters AS
     SELECT id AS item, partition, "offset", heap >> 4 AS cause, round, attempt, forced, dead_at, first_seen,
-    key_bytes, value_bytes, message, first_error, stub, trace FROM items
+    key_bytes, value_bytes, message, first_error, stub, trace, own FROM items
     UNION ALL
     SELECT item, partition, "offset", cause, round, attempt, forced, dead_at, first_seen,
-    key_bytes, value_bytes, message, first_error, stub, trace FROM letters;
+    key_bytes, value_bytes, message, first_error, stub, trace, own FROM letters;
 
 -- Filled after everything else, because it costs the most: words of messages, keys and payloads.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', columnsize = 0, detail = none);
