@@ -188,7 +188,7 @@ impl KafkaSettings {
     /// The same, of one of several that read side by side.
     pub(crate) fn reader_side_by_side(&self) -> ClientConfig {
         let mut config = self.log_reader();
-        config.set("queued.max.messages.kbytes", "8192").set("max.partition.fetch.bytes", "2097152");
+        config.set("queued.max.messages.kbytes", "4096").set("max.partition.fetch.bytes", "524288");
         config
     }
 

@@ -25,7 +25,7 @@ const WORDS: i64 = 50_000;
 /// After how many records it is looked how long a batch gathers.
 const LOOK: usize = 500;
 /// How many pieces of a partition may be read ahead of what is applied. One has a thousand records at most.
-const AHEAD: usize = 4;
+const AHEAD: usize = 2;
 /// So many partitions are read at a time: each has a client of its own, whose queue takes memory.
 const SIDE_BY_SIDE: usize = 8;
 

@@ -38,12 +38,15 @@ fn time(record: &Record) -> i64 {
     record.timestamp().map_or(i64::MIN, |at| at.0)
 }
 
+/// What is done with records of a partition.
+type Apply<'a, E> = &'a mut dyn FnMut(Partition, &[Record]) -> Result<ControlFlow<()>, E>;
+
 /// Hands the records of all sources to `apply`, some of a partition at a time: each partition's in their order, and those of all in
 /// the order of their times, as far as each partition is. Ends when all have ended, when `apply` breaks, or when a source has `failed`.
 pub(super) fn merge<E>(
     mut sources: Vec<Source>,
     failed: &AtomicBool,
-    apply: &mut dyn FnMut(Partition, &[Record]) -> Result<ControlFlow<()>, E>,
+    apply: Apply<'_, E>,
 ) -> Result<ControlFlow<()>, E> {
     while !failed.load(Ordering::Relaxed) {
         let (mut first, mut until): (Option<(i64, &mut Source)>, i64) = (None, i64::MAX);
