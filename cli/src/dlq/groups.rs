@@ -94,10 +94,14 @@ fn show(group: &Group) {
     let state = group.state.map_or(String::new(), |state| format!("  {state}"));
     let waiting =
         if group.waiting == group.items { String::new() } else { format!(", {} waiting", group.waiting) };
+    let late = match group.late {
+        0 => String::new(),
+        late => format!(", {late} failed again after the end"),
+    };
     let items = counted(group.items, "item", "items");
     let causes = counted(group.causes as u64, "cause", "causes");
     print(&text::plain(&format!(
-        "{}{state}  {items}{waiting}, {causes}, since {}, last {}",
+        "{}{state}  {items}{waiting}{late}, {causes}, since {}, last {}",
         group.key,
         text::time(group.since()),
         text::time(group.last_dead_at)

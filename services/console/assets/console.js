@@ -73,6 +73,11 @@
             if (focused) all("button", place).find((button) => button.value === focused)?.focus();
             if (place.querySelector("[data-rests]")) events.close();
         });
+        // The page asks who is there, and comes back.
+        events.addEventListener("logged-out", () => {
+            events.close();
+            location.reload();
+        });
     }
 
     // Keys.

@@ -48,6 +48,11 @@ impl Asker {
         self.visitor.as_ref().is_some_and(Visitor::may_act)
     }
 
+    /// The cookie that they are known by, where it is that of a session.
+    pub(crate) fn session(&self) -> Option<&Cookie> {
+        self.visitor.as_ref().filter(|visitor| visitor.how == How::Session).map(|_| &self.cookie)
+    }
+
     /// What a form must carry.
     pub(crate) fn csrf(&self) -> &str {
         &self.csrf

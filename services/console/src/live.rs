@@ -1,7 +1,8 @@
-//! The progress of a run as server-sent events: the same markup as on the page, whenever it changed.
+//! The progress of a run as server-sent events: the same markup as on the page, whenever it changed, for as long as whoever watches may
+//! see it.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::{Path, State};
 use axum::response::IntoResponse;
@@ -15,7 +16,7 @@ use crate::gate::Asker;
 use crate::inbox::Run;
 use crate::pages;
 
-/// How often the index is asked.
+/// How often the index is asked, and whether whoever watches is still logged in.
 const EVERY: Duration = Duration::from_millis(500);
 
 pub(crate) async fn events(State(console): State<Console>, asker: Asker, Path(id): Path<String>) -> Answer {
@@ -25,7 +26,7 @@ pub(crate) async fn events(State(console): State<Console>, asker: Asker, Path(id
     })?;
     // One that is not there is told by a status, before anything is streamed.
     pages::runs::find(&console, &asker, id.clone()).await?;
-    let watch = Watch { console, asker, id, sent: None, rests: false, _seat: seat };
+    let watch = Watch { console, asker, id, sent: None, is_over: false, _seat: seat };
     Ok(Sse::new(watch.stream()).keep_alive(KeepAlive::default()).into_response())
 }
 
@@ -34,7 +35,7 @@ struct Watch {
     asker: Asker,
     id: String,
     sent: Option<Run>,
-    rests: bool,
+    is_over: bool,
     _seat: OwnedSemaphorePermit,
 }
 
@@ -43,15 +44,25 @@ impl Watch {
         stream::unfold(self, Self::next)
     }
 
+    /// Sessions end. What else people are known by lasts as long as the console.
+    fn may_go_on(&self) -> bool {
+        let has_session = |cookie| self.console.access().has_session(cookie, Instant::now());
+        self.asker.session().is_none_or(has_session)
+    }
+
     async fn next(mut self) -> Option<(Result<Event, Infallible>, Self)> {
-        if self.rests {
+        if self.is_over {
             return None;
         }
         loop {
+            if !self.may_go_on() {
+                self.is_over = true;
+                return Some((Ok(Event::default().event("logged-out").data("the session ended")), self));
+            }
             // Where it can't be told now, the page asks again by itself.
             let run = pages::runs::find(&self.console, &self.asker, self.id.clone()).await.ok()?;
             if self.sent.as_ref() != Some(&run) {
-                self.rests = run.rests();
+                self.is_over = run.rests();
                 // In an event's data, a carriage return would end the line.
                 let markup = pages::progress(&run, &self.asker).into_string().replace('\r', " ");
                 let event = Event::default().event("progress").data(markup);

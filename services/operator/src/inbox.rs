@@ -13,7 +13,7 @@ use serde::Serialize;
 use tidegate_bootstrap::Config;
 use tidegate_bootstrap::config::Handler;
 use tidegate_codec::SchemaRegistry;
-use tidegate_domain::{Partition, Topic};
+use tidegate_domain::{CommitPosition, Partition, Topic};
 use tidegate_kafka::topics::Cluster;
 use tidegate_kafka::{KafkaSettings, LogReader, ReadError};
 use tidegate_pipeline::{Names, TopicPartition};
@@ -89,7 +89,7 @@ impl Inbox {
             .map(|(name, class)| (name.as_str().to_owned(), handler_name(&class.handler)))
             .collect();
         let shared = Shared {
-            logs: LogReader::new(&kafka)?,
+            logs: LogReader::side_by_side(&kafka)?,
             registry: config.registry.is_some().then(|| wiring::registry(&config)).transpose()?,
             home: Home::at(dir.unwrap_or(&usual))?,
             handlers: Handlers(handlers),
@@ -198,6 +198,19 @@ impl Inbox {
         let dlq = (self.shared.names.dlq(), partitions);
         let journal = self.shared.names.dlq_journal();
         Ok(Some(Follower::new(writing, self.shared.logs.clone(), dlq, journal, provenance)))
+    }
+
+    /// Reads the last record of each partition of the dead-letter topic, and lets go of it: who reads one later has connections then,
+    /// which takes a tenth of a second.
+    pub fn connect_readers(&self) -> Result<(), OperatorError> {
+        let (_, partitions) = self.provenance()?;
+        for partition in (0..i32::try_from(partitions).unwrap_or(i32::MAX)).map(Partition) {
+            let log = TopicPartition { topic: self.shared.names.dlq(), partition };
+            let (first, end) = self.shared.logs.bounds(&log)?;
+            let last = CommitPosition(first.0.max(end.0 - 1));
+            self.shared.logs.read(&log, last, end, &mut |_| ControlFlow::Continue(()))?;
+        }
+        Ok(())
     }
 
     /// The connection that asks about topics.

@@ -9,7 +9,7 @@ use tidegate_pipeline::Record;
 use tidegate_pipeline::dead_letter::{
     ERROR_CODE, ERROR_FINGERPRINT, ERROR_KIND, ERROR_MESSAGE, FIRST_ERROR, ROUND, STUB,
 };
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::reference::ItemRef;
 
@@ -40,7 +40,8 @@ pub struct Letter<'a> {
     pub fingerprint: Fingerprint,
     /// The round that it died in.
     pub round: u32,
-    /// When it was dead-lettered.
+    /// When it came into the dead-letter topic, by the broker's clock, as the journal has it: so it can be told what came first. Where
+    /// the topic has `CreateTime`, which `tidegate topics check` finds, it is what the worker's clock said.
     pub dead_at: UnixMillis,
     /// The id of the schema that its value names.
     pub schema_id: Option<u32>,
@@ -129,10 +130,9 @@ impl<'a> Letter<'a> {
                 .and_then(text)
                 .and_then(|hex| u64::from_str_radix(hex, 16).ok())
                 .map_or_else(|| unsaid(kind, code, message), Fingerprint),
-            dead_at: told
-                .dead_at
-                .and_then(number)
-                .map(UnixMillis)
+            dead_at: record
+                .appended_at()
+                .or_else(|| told.dead_at.and_then(number).map(UnixMillis))
                 .or(record.timestamp())
                 .unwrap_or(UnixMillis(0)),
             schema_id: record.value().and_then(schema_id),
@@ -172,17 +172,32 @@ impl<'a> Letter<'a> {
         ItemId { topic, partition, offset, class: self.class().map(Into::into) }
     }
 
+    /// The same for all letters of one class, kind and code.
+    pub(crate) fn family(&self) -> u64 {
+        let kind = self.kind.map_or("", FailureKind::as_str);
+        let parts = [self.class().unwrap_or(""), kind, self.code];
+        parts.iter().fold(0, |hash, part| xxh3_64_with_seed(part.as_bytes(), hash))
+    }
+
+    /// The letter, as one of all that have its class, kind and code.
+    pub(crate) fn coarse(&self) -> Self {
+        let message = "many different messages of one class, kind and code";
+        Letter { message, fingerprint: Fingerprint(self.family()), ..self.clone() }
+    }
+
     /// The same for all letters that differ in nothing that they are grouped by.
     pub(crate) fn cause_hash(&self) -> u64 {
-        let mut hash = Xxh3::new();
+        self.hash_with(self.tier(), self.schema_id, self.source.0)
+    }
+
+    /// The hash of the cause that it would have with these.
+    pub(crate) fn hash_with(&self, tier: Option<&str>, schema_id: Option<u32>, source: &str) -> u64 {
         let kind = self.kind.map_or("", FailureKind::as_str);
-        for part in [self.class().unwrap_or(""), self.tier().unwrap_or(""), kind, self.code, self.source.0] {
-            hash.update(part.as_bytes());
-            hash.update(&[0]);
-        }
-        hash.update(&self.fingerprint.0.to_be_bytes());
-        hash.update(&self.schema_id.map_or(u64::MAX, u64::from).to_be_bytes());
-        hash.digest()
+        let parts = [self.class().unwrap_or(""), tier.unwrap_or(""), kind, self.code, source];
+        // Each part is hashed with the one before as its seed, so nothing is put together in memory.
+        let hash =
+            parts.iter().fold(self.fingerprint.0, |hash, part| xxh3_64_with_seed(part.as_bytes(), hash));
+        xxh3_64_with_seed(&schema_id.map_or(u64::MAX, u64::from).to_be_bytes(), hash)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use support::{DLQ, Made, entry, inbox, order, outcome};
 use tidegate_domain::inbox::{Answer, Entry as Folding, Item, RampLimits, RunId, fold};
-use tidegate_domain::{Offset, Partition, UnixMillis};
-use tidegate_operator::{Group, GroupQuery, Inbox, ItemRef, ListQuery, LocalIndex};
+use tidegate_domain::{FailureKind, Offset, Partition, UnixMillis};
+use tidegate_operator::{Group, GroupQuery, Inbox, Item as Shown, ItemRef, ListQuery, LocalIndex};
 use tidegate_pipeline::Record;
 use tidegate_pipeline::journal::{Entry, Order, RunEntry, RunPlan, RunStep};
 
@@ -34,13 +34,33 @@ enum Event {
     Order(Order, i64, u32),
 }
 
+const CLASSES: [&str; 2] = ["charge", "mail"];
+const MESSAGES: [&str; 3] = ["connection refused", "no such user", "bad gateway"];
+
+/// The letter of an event, which always is of the same class. Tier, schema and cause may be others each time.
+fn letter_of(event: i64) -> Made {
+    Made::new(event, Some(CLASSES[event as usize % 2]))
+}
+
+fn any_letter() -> impl Strategy<Value = Made> {
+    (0..8_i64, 0..3_u32, 0..500_i64, -300..300_i64, 0..3_usize, any::<bool>(), any::<bool>()).prop_map(
+        |(event, round, at, ahead, message, is_bulk, is_old)| {
+            let kind = if message == 1 { FailureKind::Permanent } else { FailureKind::Transient };
+            let tier = if is_bulk { "bulk" } else { "critical" };
+            let mut made = Made { round, at, ahead, kind, tier, ..letter_of(event) };
+            made.message = MESSAGES[message].to_owned();
+            // The last byte of the schema's id.
+            made.value[4] = if is_old { 6 } else { 7 };
+            made
+        },
+    )
+}
+
 fn any_event() -> impl Strategy<Value = Event> {
-    let id = |event: i64| Made::new(event, Some("charge")).id();
+    let id = |event: i64| letter_of(event).id();
     let seen = proptest::option::of(0..12_i64);
     prop_oneof![
-        3 => (0..2, 0..8_i64, 0..3_u32, 0..500_i64).prop_map(|(partition, event, round, at)| {
-            Event::Letter(partition, Made { round, at, ..Made::new(event, Some("charge")) })
-        }),
+        3 => (0..2, any_letter()).prop_map(|(partition, letter)| Event::Letter(partition, letter)),
         1 => (0..8_i64, seen.clone(), 1..4_u32, any::<bool>()).prop_map(move |(event, seen, round, forced)| {
             Event::Entry(order(Order::Replay { forced }, vec![(id(event), seen, round)]))
         }),
@@ -107,7 +127,7 @@ fn logs(events: &[Event]) -> (Vec<Vec<Record>>, Vec<Record>) {
             }
             Event::Entry(what) => journal.push(entry(journal.len() as i64, time, what)),
             Event::Order(what, event, round) => {
-                let id = Made::new(*event, Some("charge")).id();
+                let id = letter_of(*event).id();
                 let seen = items.get(&id.to_string()).and_then(|item| item.seen).map(|at| at.0);
                 journal.push(entry(journal.len() as i64, time, &order(*what, vec![(id, seen, *round)])));
             }
@@ -182,6 +202,109 @@ proptest! {
         };
         prop_assert_eq!(ids(&inbox(pruned.path())), ids(&inbox(fresh.path())));
     }
+
+    #[test]
+    fn what_the_clocks_of_workers_say_changes_nothing(events in proptest::collection::vec(any_event(), 1..60)) {
+        let right = events.iter().cloned().map(|event| match event {
+            Event::Letter(partition, letter) => Event::Letter(partition, Made { ahead: 0, ..letter }),
+            other => other,
+        });
+        let [one, other] = [events.clone(), right.collect()].map(|events| {
+            let dir = tempfile::tempdir().unwrap();
+            filled(dir.path(), &events);
+            shown(&inbox(dir.path()))
+        });
+        prop_assert_eq!(one, other);
+    }
+
+    #[test]
+    fn a_group_is_closed_when_nothing_of_it_is_open_or_replayed_and_what_failed_after_its_end_is_counted(
+        events in proptest::collection::vec(any_event(), 1..60),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path(), &events);
+        let inbox = inbox(dir.path());
+        let rows = inbox.list(&ListQuery { limit: Some(1000), ..ListQuery::default() }).unwrap().items;
+        let items: Vec<_> = rows.iter().map(|row| inbox.item(row.item).unwrap().unwrap()).collect();
+        let groups = inbox.groups(&GroupQuery::default()).unwrap().groups;
+        prop_assert_eq!(groups.iter().map(|group| group.items).sum::<u64>(), items.len() as u64);
+        for group in groups {
+            let of_group = || items.iter().filter(|item| item.row.error.fingerprint == group.key);
+            let has_ended = |item: &&Shown| ["resolved", "already-done", "discarded"].contains(&item.row.state);
+            let waits = |item: &&Shown| ["open", "failed-again"].contains(&item.row.state);
+            prop_assert_eq!(group.state == Some("closed"), group.waiting_since.is_none());
+            prop_assert!(group.state == Some("closed") || !of_group().all(|item| has_ended(&item)));
+            prop_assert!(group.state != Some("closed") || !of_group().any(|item| waits(&item)));
+            prop_assert_eq!(group.late, of_group().filter(|item| item.late.is_some()).count() as u64);
+            for item in of_group().filter(|item| item.late.is_some()) {
+                prop_assert!(has_ended(&item), "{} is {}", item.row.id, item.row.state);
+                prop_assert!(item.occurrences.iter().any(|letter| Some(letter.dead_at) == item.late));
+            }
+        }
+    }
+}
+
+/// An index of all of it, letters first.
+fn filled(dir: &std::path::Path, events: &[Event]) {
+    let (letters, journal) = logs(events);
+    let mut index = LocalIndex::open(dir, DLQ).unwrap();
+    for (partition, log) in (0..).zip(&letters) {
+        index.letters(Partition(partition), log).unwrap();
+    }
+    index.journal(&journal).unwrap();
+}
+
+/// Letters of 300 items of one class, whose messages differ, each dead-lettered up to six times, in two partitions; and entries about some of them.
+fn noise() -> (Vec<Vec<Record>>, Vec<Record>) {
+    let mut letters = vec![Vec::new(), Vec::new()];
+    for number in 0..1500_i64 {
+        let (event, round) = (number * 7 % 300 * 2, (number / 300) as u32);
+        let log = &mut letters[(number % 2) as usize];
+        // Other words, since numbers make no other cause.
+        let word: String = number.to_string().bytes().map(|digit| char::from(digit - b'0' + b'g')).collect();
+        let tier = if number % 5 == 0 { "critical" } else { "bulk" };
+        let letter = Made { message: format!("no user {word}"), at: number, round, tier, ..letter_of(event) };
+        log.push(letter.record(log.len() as i64));
+    }
+    let ended = |event: i64| match event % 3 {
+        0 => order(Order::Discard, vec![(letter_of(event).id(), None, 0)]),
+        1 => outcome(letter_of(event).id(), 6, Answer::Resolved),
+        _ => outcome(letter_of(event).id(), 6, Answer::FailedAgain),
+    };
+    let journal = (0..120).map(|place| entry(place, 700 + place * 5, &ended(place * 2))).collect();
+    (letters, journal)
+}
+
+#[test]
+fn in_whichever_order_logs_are_read_the_same_causes_are_merged() {
+    let (letters, journal) = noise();
+    let in_order = |steps: &[(usize, usize)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+        let mut rest = [letters[0].as_slice(), &letters[1], &journal];
+        for (log, count) in steps.iter().copied().chain([(0, 9999), (1, 9999), (2, 9999)]) {
+            let (now, later) = rest[log].split_at(count.min(rest[log].len()));
+            rest[log] = later;
+            match log {
+                2 => index.journal(now).unwrap(),
+                log => index.letters(Partition(log as i32), now).unwrap(),
+            }
+        }
+        let text = shown(&inbox(dir.path()));
+        let lines = text.lines().filter(|line| !line.contains("\"first_at\""));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let (one, other) = (in_order(&[]), in_order(&[(2, 60), (1, 700), (0, 290), (1, 20), (2, 30), (0, 100)]));
+    for (one, other) in one.lines().zip(other.lines()) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(one, in_order(&[(1, 9999)]));
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    index.letters(Partition(0), &letters[0]).unwrap();
+    index.letters(Partition(1), &letters[1]).unwrap();
+    let groups = inbox(dir.path()).groups(&GroupQuery::default()).unwrap();
+    assert_eq!((groups.total, groups.items), (1, 300));
 }
 
 fn one_group(inbox: &Inbox) -> Group {
@@ -231,7 +354,10 @@ impl OneItem {
     }
 
     fn dies(&mut self, at: i64, round: u32) {
-        let letter = Made { at, round, ..Made::new(1, Some("charge")) };
+        self.dies_as(Made { at, round, ..Made::new(1, Some("charge")) });
+    }
+
+    fn dies_as(&mut self, letter: Made) {
         self.index.letters(Partition(0), &[letter.record(self.letters)]).unwrap();
         self.letters += 1;
     }
@@ -277,22 +403,100 @@ fn an_item_that_is_run_again_although_it_is_done_and_fails_makes_its_group_regre
 }
 
 #[test]
-fn a_new_letter_of_an_item_that_is_done_or_discarded_makes_its_group_regressed() {
+fn a_new_letter_of_an_item_that_is_done_or_discarded_is_told_and_makes_its_group_regressed_once_it_is_acted_on()
+ {
+    let late = |item: &OneItem| {
+        let told = item.inbox.item(ItemRef::of_id(&Made::new(1, Some("charge")).id())).unwrap().unwrap().late;
+        assert_eq!(one_group(&item.inbox).late, u64::from(told.is_some()));
+        told.map(|at| at - support::EPOCH)
+    };
     let mut item = OneItem::dead();
     item.ends(30, 1, Answer::Resolved);
     item.dies(40, 0);
-    assert_eq!(item.shows(), ("regressed", "resolved", None));
+    assert_eq!((item.shows(), late(&item)), (("closed", "resolved", None), Some(40)));
     item.order(50, Order::Replay { forced: true }, 2);
-    assert_eq!(item.shows(), ("regressed", "replaying", Some(40)));
+    assert_eq!((item.shows(), late(&item)), (("regressed", "replaying", Some(40)), None));
     item.ends(60, 2, Answer::Resolved);
-    assert_eq!(item.shows(), ("closed", "resolved", None));
+    assert_eq!((item.shows(), late(&item)), (("closed", "resolved", None), None));
 
     let mut item = OneItem::dead();
     item.order(20, Order::Discard, 0);
     item.dies(30, 1);
-    assert_eq!(item.shows(), ("regressed", "discarded", None));
+    assert_eq!((item.shows(), late(&item)), (("closed", "discarded", None), Some(30)));
     item.order(40, Order::Reopen, 0);
-    assert_eq!(item.shows(), ("regressed", "open", Some(30)));
+    assert_eq!((item.shows(), late(&item)), (("regressed", "open", Some(30)), None));
+    item.order(50, Order::Discard, 0);
+    assert_eq!((item.shows(), late(&item)), (("closed", "discarded", None), None));
+}
+
+#[test]
+fn a_worker_whose_clock_is_wrong_makes_no_group_regressed_and_hides_no_regression() {
+    for ahead in [-3_600_000, -15, 0, 15, 3_600_000] {
+        let letter = |at, round| Made { at, round, ahead, ..Made::new(1, Some("charge")) };
+        let mut item = OneItem::dead();
+        // Between the first failure and the end, whatever its worker thinks.
+        item.order(15, Order::Replay { forced: false }, 1);
+        item.dies_as(letter(20, 1));
+        item.ends(21, 1, Answer::FailedAgain);
+        assert_eq!(item.shows(), ("open", "failed-again", Some(10)), "{ahead}");
+        item.order(25, Order::Replay { forced: false }, 2);
+        item.ends(30, 2, Answer::Resolved);
+        assert_eq!(item.shows(), ("closed", "resolved", None), "{ahead}");
+        assert_eq!(one_group(&item.inbox).late, 0, "{ahead}");
+        // And after it.
+        item.order(40, Order::Replay { forced: true }, 3);
+        item.dies_as(letter(50, 3));
+        item.ends(51, 3, Answer::FailedAgain);
+        assert_eq!(item.shows(), ("regressed", "failed-again", Some(50)), "{ahead}");
+    }
+}
+
+#[test]
+fn a_cause_is_the_same_after_its_class_changed_its_tier() {
+    let critical = |at, round| Made { at, round, tier: "critical", ..Made::new(1, Some("charge")) };
+    let mut item = OneItem::dead();
+    item.order(20, Order::Replay { forced: false }, 1);
+    item.dies_as(critical(30, 1));
+    item.ends(31, 1, Answer::FailedAgain);
+    assert_eq!(item.shows(), ("open", "failed-again", Some(10)), "it failed of it since");
+    item.order(40, Order::Discard, 0);
+    item.dies_as(critical(50, 2));
+    item.order(60, Order::Reopen, 0);
+    assert_eq!(item.shows(), ("regressed", "open", Some(50)));
+}
+
+/// Items of one group that were dead-lettered one after another and then discarded; the last one a while after the others.
+fn many_discarded(index: &mut LocalIndex, items: i64) {
+    let letters: Vec<Record> = (0..items)
+        .map(|event| Made { at: event, ..Made::new(event, Some("charge")) }.record(event))
+        .collect();
+    index.letters(Partition(0), &letters).unwrap();
+    let chunks = (0..items - 1).collect::<Vec<_>>();
+    let of_chunk = |events: &[i64]| {
+        let ids = events.iter().map(|event| (Made::new(*event, Some("charge")).id(), None, 0));
+        order(Order::Discard, ids.collect())
+    };
+    let mut journal: Vec<Record> =
+        (0..).zip(chunks.chunks(5000)).map(|(at, events)| entry(at, items, &of_chunk(events))).collect();
+    journal.push(entry(journal.len() as i64, 2 * items, &of_chunk(&[items - 1])));
+    index.journal(&journal).unwrap();
+}
+
+#[test]
+fn a_regression_is_seen_behind_more_than_fifty_thousand_items_that_ended() {
+    const ITEMS: i64 = 50_100;
+    let dir = tempfile::tempdir().unwrap();
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    let inbox = inbox(dir.path());
+    many_discarded(&mut index, ITEMS);
+    assert_eq!((one_group(&inbox).state, one_group(&inbox).items), (Some("closed"), ITEMS as u64));
+    let mut dies = |event: i64, at: i64| {
+        let letter = Made { at, ..Made::new(event, Some("charge")) };
+        index.letters(Partition(1), &[letter.record(event)]).unwrap();
+        one_group(&inbox).state
+    };
+    assert_eq!(dies(ITEMS, 2 * ITEMS + 1), Some("regressed"));
+    assert_eq!(dies(ITEMS + 1, ITEMS + 10), Some("open"), "when it failed, the last of the others was open");
 }
 
 #[test]

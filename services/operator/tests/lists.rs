@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use support::{DLQ, EPOCH, Made, inbox};
 use tidegate_domain::{FailureKind, Partition};
-use tidegate_operator::{By, Filter, GroupQuery, Inbox, ListQuery, LocalIndex, Order, Row};
+use tidegate_operator::{By, Filter, GroupQuery, Inbox, ListQuery, LocalIndex, Order, Row, Sort};
 use tidegate_pipeline::Record;
 
 const CLASSES: [Option<&str>; 3] = [None, Some("charge"), Some("mail")];
@@ -270,29 +270,54 @@ fn unlike_others(event: i64) -> Made {
 }
 
 #[test]
-fn causes_whose_letters_are_gone_make_room_for_others() {
+fn very_many_causes_of_one_class_kind_and_code_are_one_group_and_others_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
     let inbox = inbox(dir.path());
-    let old: Vec<Made> = (0..10_500).map(unlike_others).collect();
-    index.letters(Partition(0), &records(&old, 0)).unwrap();
-    index.prune(Partition(0), 10_499).unwrap();
-    let new: Vec<Made> = (20_000..20_010).map(unlike_others).collect();
-    index.letters(Partition(0), &records(&new, 10_500)).unwrap();
-    let page = inbox.groups(&GroupQuery::default()).unwrap();
-    assert_eq!((page.total, page.items), (11, 11), "one of the old ones is left");
+    let groups = || {
+        let page = inbox.groups(&GroupQuery { sort: Sort::Items, ..GroupQuery::default() }).unwrap();
+        (page.total, page.items, page.groups[0].items)
+    };
+    let permanent = |event| Made { kind: FailureKind::Permanent, ..unlike_others(event) };
+    let apart: Vec<Made> = (0..1000).map(unlike_others).chain((1000..1010).map(permanent)).collect();
+    index.letters(Partition(0), &records(&apart, 0)).unwrap();
+    assert_eq!(groups(), (1010, 1010, 1));
+    index.letters(Partition(0), &records(&[unlike_others(1010)], 1010)).unwrap();
+    assert_eq!(groups(), (11, 1011, 1001));
+    let more: Vec<Made> = (1011..1100).map(unlike_others).chain((1100..1105).map(permanent)).collect();
+    index.letters(Partition(0), &records(&more, 1011)).unwrap();
+    assert_eq!(groups(), (16, 1105, 1090));
+    drop(index);
+    // One that is opened later goes on with it.
+    let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
+    index.letters(Partition(0), &records(&[unlike_others(1105), permanent(1106)], 1105)).unwrap();
+    assert_eq!(groups(), (17, 1107, 1091));
+    let filter = Filter { kinds: vec!["transient".to_owned()], ..Filter::default() };
+    assert_eq!(inbox.list(&ListQuery { filter, ..ListQuery::default() }).unwrap().total, Some(1091));
 }
 
 #[test]
-fn messages_that_differ_without_end_end_in_one_group_for_each_kind_and_code() {
+fn what_is_left_when_letters_are_gone_is_grouped_as_if_they_had_never_been() {
     let dir = tempfile::tempdir().unwrap();
     let mut index = LocalIndex::open(dir.path(), DLQ).unwrap();
     let inbox = inbox(dir.path());
-    let letters: Vec<Made> = (0..10_500).map(unlike_others).collect();
-    index.letters(Partition(0), &records(&letters, 0)).unwrap();
-    let page = inbox.groups(&GroupQuery::default()).unwrap();
-    assert_eq!((page.total, page.items), (10_001, 10_500));
-    assert_eq!(page.groups[0].items, 500, "the rest is one group");
+    let letters: Vec<Made> = (0..1200).map(unlike_others).collect();
+    let records = records(&letters, 0);
+    index.letters(Partition(0), &records).unwrap();
+    let groups = || inbox.groups(&GroupQuery::default()).unwrap().total;
+    assert!(!index.prune(Partition(0), 199).unwrap());
+    assert_eq!(groups(), 1, "1001 of them");
+    assert!(index.prune(Partition(0), 200).unwrap(), "it must be built anew");
+    assert_eq!(groups(), 0);
+    index.letters(Partition(0), &records[200..]).unwrap();
+    assert_eq!(groups(), 1000);
+    assert!(!index.prune(Partition(0), 1190).unwrap());
+    assert_eq!(groups(), 10);
+    // Those that are gone have made room.
+    let new: Vec<Made> = (1200..2190).map(unlike_others).collect();
+    let new: Vec<Record> = (1200..).zip(&new).map(|(offset, letter)| letter.record(offset)).collect();
+    index.letters(Partition(0), &new).unwrap();
+    assert_eq!(groups(), 1000);
 }
 
 #[test]

@@ -15,7 +15,7 @@ mod ramp;
 mod run;
 
 pub use fold::{Action, Answer, End, Entry, Folded, Outcome, Void, fold};
-pub use group::{Death, Ending, GroupState, Life, group_state, lives};
+pub use group::{Death, Ending, GroupState, Life, Lives, group_state, lives};
 pub use item::{Item, ItemId, ItemIdError, Replay, ReplayHeader, ReplayHeaderError, RunId, State};
 pub use ramp::{Ends, Move, Ramp, RampLimits, Stop};
 pub use run::{Effect, RunState, Stage, Step};

@@ -125,7 +125,7 @@ const BATCH: usize = 1000;
 /// So many records are read as a few.
 const FEW: i64 = 100;
 /// How many connected readers of each sort wait for the next stretch.
-const IDLE: usize = 4;
+const IDLE: usize = 8;
 
 impl LogReader {
     /// A reader; it connects by itself, now or later.
@@ -133,9 +133,22 @@ impl LogReader {
         Self::with_patience(settings, PATIENCE)
     }
 
+    /// A reader of which several stretches are asked at a time: each has a smaller queue.
+    pub fn side_by_side(settings: &KafkaSettings) -> Result<Self, ConnectError> {
+        Self::with(settings, settings.reader_side_by_side(), PATIENCE)
+    }
+
     /// A reader that gives up after this long without anything, in place of 30 s.
     pub fn with_patience(settings: &KafkaSettings, patience: Duration) -> Result<Self, ConnectError> {
-        let (stretches, few) = (Pool::of(settings.log_reader()), Pool::of(settings.reader_of_few()));
+        Self::with(settings, settings.log_reader(), patience)
+    }
+
+    fn with(
+        settings: &KafkaSettings,
+        stretches: ClientConfig,
+        patience: Duration,
+    ) -> Result<Self, ConnectError> {
+        let (stretches, few) = (Pool::of(stretches), Pool::of(settings.reader_of_few()));
         let asking = create(&stretches.config, Context)?;
         let bootstrap = settings.bootstrap.clone();
         let named = Mutex::default();

@@ -108,8 +108,10 @@ impl<C: ConsumerContext> PartitionQueue<C> {
         max: usize,
         into: &mut Vec<Record>,
     ) -> (usize, Option<QueueError>) {
-        self.messages.clear();
-        self.messages.resize(max, ptr::null_mut());
+        // Whatever stands there is of a call before, and is written over.
+        if self.messages.len() < max {
+            self.messages.resize(max, ptr::null_mut());
+        }
         let millis = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
         // SAFETY: the array has room for `max` pointers.
         let taken =
@@ -217,6 +219,9 @@ unsafe fn record(message: *mut sys::rd_kafka_message_t) -> Record {
             each_header(headers, |name, value| size += RecordBuilder::header_size(name, value));
         }
         let mut builder = RecordBuilder::new(Offset(m.offset), timestamp, key, value, size);
+        if kind == sys::rd_kafka_timestamp_type_t::RD_KAFKA_TIMESTAMP_LOG_APPEND_TIME {
+            builder.appended_by_broker();
+        }
         if has_headers {
             each_header(headers, |name, value| {
                 builder.header(name, value);

@@ -190,6 +190,13 @@ impl KafkaSettings {
         config
     }
 
+    /// The same, of one of several that read side by side.
+    pub(crate) fn reader_side_by_side(&self) -> ClientConfig {
+        let mut config = self.log_reader();
+        config.set("queued.max.messages.kbytes", "4096").set("max.partition.fetch.bytes", "524288");
+        config
+    }
+
     /// The same, of one that reads a few records while somebody waits for them. It fetches little beyond them, and no longer than they
     /// take: a broker that has a fetch in hand, for what comes next, answers no other one of the same client before.
     pub(crate) fn reader_of_few(&self) -> ClientConfig {

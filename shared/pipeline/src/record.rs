@@ -20,11 +20,19 @@ impl fmt::Display for TopicPartition {
     }
 }
 
+/// Whose clock a timestamp is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clock {
+    Broker,
+    Publisher,
+}
+
 /// A record that was read. Key, value and headers lie in one allocation; null and empty are told apart.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     offset: Offset,
     timestamp: Option<UnixMillis>,
+    clock: Clock,
     bytes: Box<[u8]>,
     key: Option<u32>,
     value: Option<u32>,
@@ -37,9 +45,14 @@ impl Record {
         self.offset
     }
 
-    /// Its timestamp: the broker's clock where the topic has `LogAppendTime`.
+    /// Its timestamp, whoever's clock it is of.
     pub fn timestamp(&self) -> Option<UnixMillis> {
         self.timestamp
+    }
+
+    /// When it was appended, by the broker's clock; none where the topic has `CreateTime`, so that the publisher says when.
+    pub fn appended_at(&self) -> Option<UnixMillis> {
+        self.timestamp.filter(|_| self.clock == Clock::Broker)
     }
 
     /// Its key; `None` is null.
@@ -104,6 +117,7 @@ const NULL: u32 = u32::MAX;
 pub struct RecordBuilder {
     offset: Offset,
     timestamp: Option<UnixMillis>,
+    clock: Clock,
     bytes: Vec<u8>,
     key: Option<u32>,
     value: Option<u32>,
@@ -126,7 +140,14 @@ impl RecordBuilder {
         bytes.extend_from_slice(key_bytes);
         bytes.extend_from_slice(value_bytes);
         let headers_at = u32::try_from(bytes.len()).unwrap_or(NULL - 1);
-        Self { offset, timestamp, bytes, key: len(key), value: len(value), headers_at }
+        let (key, value, clock) = (len(key), len(value), Clock::Publisher);
+        Self { offset, timestamp, clock, bytes, key, value, headers_at }
+    }
+
+    /// Its timestamp is of the broker's clock, and no publisher's.
+    pub fn appended_by_broker(&mut self) -> &mut Self {
+        self.clock = Clock::Broker;
+        self
     }
 
     /// How many bytes a header takes.
@@ -153,6 +174,7 @@ impl RecordBuilder {
         Record {
             offset: self.offset,
             timestamp: self.timestamp,
+            clock: self.clock,
             bytes: self.bytes.into_boxed_slice(),
             key: self.key,
             value: self.value,
@@ -198,6 +220,7 @@ mod tests {
                 assert_eq!(headers, [(&b"a"[..], None), (b"a", Some(&b""[..])), (b"\xff", Some(b"x"))]);
                 assert_eq!(record.header("a"), Some(&b""[..]), "the last one counts");
                 assert_eq!(record.header("b"), None);
+                assert_eq!((record.timestamp(), record.appended_at()), (Some(UnixMillis(9)), None));
             }
         }
     }

@@ -151,6 +151,18 @@ mod tests {
     }
 
     #[test]
+    fn dead_letters_carry_the_clock_of_the_broker_as_the_journal_does() {
+        for retention in ["", "[topics]\ndlq_retention = \"30d\"\n"] {
+            let config = config(retention);
+            for topic in ["tidegate.dlq", "tidegate.dlq-journal"] {
+                let spec = spec_of(&config, topic);
+                let clock = spec.settings.get("message.timestamp.type").map(String::as_str);
+                assert_eq!(clock, Some("LogAppendTime"), "{topic}");
+            }
+        }
+    }
+
+    #[test]
     fn the_slack_of_a_changelog_is_a_tenth_and_at_least_an_hour() {
         for (retention, hours) in [("2h", 3), ("10h", 11), ("100h", 110)] {
             let config = config(&format!("[state]\nretention = \"{retention}\""));

@@ -230,6 +230,11 @@ impl Access {
         }
     }
 
+    /// Whether there still is a session of this cookie, for answers that go on.
+    pub(crate) fn has_session(&self, cookie: &Cookie, now: Instant) -> bool {
+        self.sessions.find(cookie, now).is_some()
+    }
+
     /// What shows that a form was on a page which we made for the holder of this cookie.
     pub(crate) fn csrf_token(&self, cookie: &Cookie) -> String {
         self.csrf.token(cookie)

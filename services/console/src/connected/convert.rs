@@ -103,6 +103,7 @@ fn group(group: operator::Group) -> Group {
         first_dead_at: group.first_dead_at,
         waiting_since: group.waiting_since,
         last_dead_at: group.last_dead_at,
+        late: group.late,
         state: group.state.map(str::to_owned),
         sparkline: group.sparkline,
     }
@@ -155,6 +156,7 @@ pub(super) fn item(item: operator::Item) -> Item {
         occurrences: item.occurrences.into_iter().map(letter).collect(),
         journal: item.journal.into_iter().map(journal_entry).collect(),
         waiting_until: item.waiting_until,
+        late: item.late,
         row: row(item.row),
     }
 }

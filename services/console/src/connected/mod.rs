@@ -13,6 +13,7 @@ use tidegate_bootstrap::Config;
 use tidegate_domain::inbox::ItemId;
 use tidegate_operator::{self as operator, OperatorError};
 use tokio::runtime::Handle;
+use tracing::debug;
 
 use crate::inbox::{
     Answer, Audit, Begin, Content, Event, GroupPage, GroupQuery, HistoryPage, HistoryQuery, InboxError, Item,
@@ -47,8 +48,22 @@ impl Connected {
         let following = inbox.follow()?;
         let carriers = Carriers::new(inbox.clone());
         carriers.go_on_with_all();
+        connect_readers(inbox.clone())?;
         Ok(Self { inbox, runtime, plans: Plans::default(), carriers, _following: following })
     }
+}
+
+/// Connects what reads records, so that the first who looks at an item does not wait for it.
+fn connect_readers(inbox: operator::Inbox) -> Result<(), OperatorError> {
+    let connect = move || {
+        if let Err(error) = inbox.connect_readers() {
+            debug!(%error, "records can't be read yet: the first look at one connects");
+        }
+    };
+    let started = std::thread::Builder::new().name("inbox-readers".to_owned()).spawn(connect);
+    let failed =
+        |error| OperatorError::Failed(format!("the thread that connects readers can't start: {error}"));
+    started.map(drop).map_err(failed)
 }
 
 impl Drop for Connected {

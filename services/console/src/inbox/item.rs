@@ -21,6 +21,8 @@ pub struct Item {
     pub journal: Vec<JournalEntry>,
     /// While it is replaying: when the copy in a delay topic is due, in milliseconds since the epoch.
     pub waiting_until: Option<i64>,
+    /// When it was dead-lettered again after it was done or discarded, as which it stays.
+    pub late: Option<i64>,
 }
 
 /// Where an event stands.

@@ -173,7 +173,9 @@ pub struct Group {
     pub waiting_since: Option<i64>,
     /// When its last one came.
     pub last_dead_at: i64,
-    /// `open`, `closed`, or `regressed`: it was closed once, and failed again. Of groups by fingerprint only.
+    /// How many of its items were dead-lettered again after they were done or discarded, as which they stay.
+    pub late: u64,
+    /// `open`, `closed`, or `regressed`: it was closed once, and something of it failed again and waits. Of groups by fingerprint only.
     pub state: Option<String>,
     /// How many letters came in each of the last 24 hours, the latest last.
     pub sparkline: Vec<u64>,

@@ -11,7 +11,7 @@ use crate::inbox::{Filter, Group, GroupQuery, ItemPage, ItemQuery};
 use crate::now;
 
 use super::format::{count, since, when};
-use super::groups::spark_label;
+use super::groups::{late, spark_label};
 use super::items;
 use super::layout::{Page, Section};
 use super::parts::{chart, kind, state, states};
@@ -44,6 +44,9 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker, Path(key)
             h2.hidden #act-heading { "Act" }
             @if group.waiting > 0 { (bar(&asker, &For::All { filter: &waiting, total: group.waiting })) }
             @else { p.hint { "No item of this group waits for a decision." } }
+            @if group.late > 0 {
+                p.hint { (late(&group)) ": it was done or discarded before. It is left so until somebody decides otherwise." }
+            }
         }
         (list(&latest, &filter, at))
     };

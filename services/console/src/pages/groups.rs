@@ -131,6 +131,7 @@ fn row(group: &Group, at: i64) -> Markup {
                 div.under {
                     (kind(group.kinds.first().map(String::as_str), codes))
                     @if group.state.as_deref() == Some("regressed") { (state("regressed")) }
+                    @if group.late > 0 { span { (late(group)) } }
                 }
             }
             td data-label="Classes" { (names(&group.classes)) @if group.classes.is_empty() { span.none { "none" } } }
@@ -141,6 +142,11 @@ fn row(group: &Group, at: i64) -> Markup {
             td data-label="Last" { (since(group.last_dead_at, at)) }
         }
     }
+}
+
+/// What failed although it had ended: nothing of it waits, so that no count of those that wait tells it.
+pub(super) fn late(group: &Group) -> String {
+    format!("{} failed again after the end", count(group.late, "item", "items"))
 }
 
 pub(super) fn spark_label(group: &Group) -> String {

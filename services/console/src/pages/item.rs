@@ -82,6 +82,13 @@ fn head(item: &Item, at: i64) -> Markup {
                 span { "dead-lettered " (since(row.dead_at, at)) }
                 @if let Some(until) = item.waiting_until { span { "next attempt at " (when(until, at)) } }
             }
+            @if let Some(late) = item.late {
+                p.hint {
+                    "It failed again at " (when(late, at)) ", after its end, and is left as it is. "
+                    @if row.state == "discarded" { "Reopen it to decide anew." }
+                    @else { "If its effect is not there, a forced replay runs it again." }
+                }
+            }
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Who gets in, and how.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::{Method, StatusCode};
 use tidegate_bootstrap::ExitCode;
 use tidegate_console::{ConsoleError, NewToken, Server};
 
 use crate::fake::Fake;
-use crate::site::{Seen, Site, console, settings};
+use crate::site::{Seen, Site, address, console, settings};
 
 #[tokio::test]
 async fn an_address_that_others_can_reach_is_refused_while_nobody_is_asked_who_they_are() {
@@ -166,4 +167,45 @@ async fn the_proxys_headers_mean_nothing_from_anybody_else() {
             .await;
     assert_eq!(seen.status, StatusCode::SEE_OTHER);
     assert!(!seen.header("set-cookie").contains("Secure"), "{}", seen.header("set-cookie"));
+}
+
+/// What comes of a run that is watched, up to the end of the answer.
+async fn rest(mut stream: reqwest::Response) -> String {
+    let mut text = Vec::new();
+    let whole = async {
+        while let Some(part) = stream.chunk().await.unwrap() {
+            text.extend_from_slice(&part);
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), whole).await.expect("it ends");
+    String::from_utf8(text).unwrap()
+}
+
+#[tokio::test]
+async fn what_is_watched_live_ends_when_whoever_watches_logs_out() {
+    let site = Site::with_users("", Fake::with_a_run_that_stands()).await;
+    let path = address("/replays/{run}/events");
+    let (leaving, staying) = (site.logged_in(&site.reader).await, site.logged_in(&site.reader).await);
+    let (mut left, mut stayed) = (leaving.watch(&path).await, staying.watch(&path).await);
+    for stream in [&mut left, &mut stayed] {
+        let first = stream.chunk().await.unwrap().unwrap();
+        assert!(String::from_utf8_lossy(&first).contains("event: progress"));
+    }
+    assert_eq!(leaving.post("/logout", &[]).await.status, StatusCode::SEE_OTHER);
+    assert!(rest(left).await.ends_with("event: logged-out\ndata: the session ended\n\n"));
+    let more = tokio::time::timeout(Duration::from_millis(1500), stayed.chunk()).await;
+    assert!(more.is_err(), "who stays logged in goes on watching: {more:?}");
+    let program = site.request(Method::GET, &path).bearer_auth(&site.reader).send().await.unwrap();
+    let more = tokio::time::timeout(Duration::from_millis(1500), rest(program)).await;
+    assert!(more.is_err(), "a token is no session: {more:?}");
+}
+
+#[tokio::test]
+async fn what_is_watched_live_ends_when_the_session_does() {
+    let lifetime = Some(Duration::from_secs(2));
+    let site = Site::with_sessions("", lifetime, Fake::with_a_run_that_stands()).await;
+    let watching = site.logged_in(&site.reader).await;
+    let stream = watching.watch(&address("/replays/{run}/events")).await;
+    let text = rest(stream).await;
+    assert!(text.contains("event: progress") && text.contains("event: logged-out"), "{text}");
 }

@@ -30,6 +30,8 @@ pub(crate) struct Fake {
     /// How often the run was asked for.
     asked: Mutex<u64>,
     fails: bool,
+    /// The run stands still.
+    stands: bool,
 }
 
 impl Fake {
@@ -48,6 +50,11 @@ impl Fake {
 
     pub(crate) fn slow(items: usize, delay: Duration) -> Self {
         Self { delay, ..Self::with_items(items) }
+    }
+
+    /// Its run goes on for ever, and nothing of it changes.
+    pub(crate) fn with_a_run_that_stands() -> Self {
+        Self { stands: true, ..Self::with_items(3) }
     }
 
     pub(crate) fn broken() -> Self {
@@ -103,6 +110,7 @@ impl Fake {
             first_dead_at: 1_764_300_000_000,
             waiting_since: Some(1_764_382_445_000),
             last_dead_at: 1_764_389_445_000,
+            late: 3,
             state: Some("regressed".to_owned()),
             sparkline: (0..24).map(|hour| hour * 7 % 13).collect(),
         }
@@ -167,6 +175,7 @@ impl Fake {
             occurrences: vec![letter],
             journal: vec![entry],
             waiting_until: Some(1_764_389_455_000),
+            late: Some(1_764_389_450_000),
         }
     }
 
@@ -314,7 +323,7 @@ impl Runs for Fake {
     fn run(&self, run: &str) -> Answer<Option<Run>> {
         let mut asked = self.asked.lock();
         *asked += 1;
-        let passed = *asked * 10;
+        let passed = if self.stands { 10 } else { *asked * 10 };
         self.answer((run == RUN).then(|| self.run_of(passed)))
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, RequestBuilder, StatusCode};
@@ -62,6 +63,11 @@ impl Site {
 
     /// A site where ana is an operator and ben a reader; `more` is added to `[console]`.
     pub(crate) async fn with_users(more: &str, inbox: Fake) -> Self {
+        Self::with_sessions(more, None, inbox).await
+    }
+
+    /// The same, with sessions that last this long.
+    pub(crate) async fn with_sessions(more: &str, lifetime: Option<Duration>, inbox: Fake) -> Self {
         let (operator, reader) = (NewToken::random().unwrap(), NewToken::random().unwrap());
         let text = format!(
             "[console]\nlisten = \"127.0.0.1:0\"\n{more}\n\
@@ -70,14 +76,20 @@ impl Site {
             operator.hash(),
             reader.hash()
         );
-        let mut site = Self::start(&text, inbox).await;
+        let mut settings = settings(&text);
+        settings.session_lifetime = lifetime.unwrap_or(settings.session_lifetime);
+        let mut site = Self::serve(settings, inbox).await;
         (site.operator, site.reader) = (operator.token().to_owned(), reader.token().to_owned());
         site
     }
 
     pub(crate) async fn start(text: &str, inbox: Fake) -> Self {
+        Self::serve(settings(text), inbox).await
+    }
+
+    async fn serve(settings: Settings, inbox: Fake) -> Self {
         let inbox = Arc::new(inbox);
-        let server = Server::bind(console(settings(text), inbox.clone())).await.unwrap();
+        let server = Server::bind(console(settings, inbox.clone())).await.unwrap();
         let (address, shutdown) = (server.address(), Shutdown::new());
         let stop = shutdown.clone();
         tokio::spawn(async move { server.serve(&stop).await.unwrap() });
@@ -121,6 +133,12 @@ pub(crate) struct Browser<'a> {
 impl Browser<'_> {
     pub(crate) async fn get(&self, path: &str) -> Seen {
         Seen::of(self.site.request(Method::GET, path).header("cookie", &self.cookie)).await
+    }
+
+    /// An answer that goes on.
+    pub(crate) async fn watch(&self, path: &str) -> reqwest::Response {
+        let request = self.site.request(Method::GET, path).header("cookie", &self.cookie);
+        request.send().await.unwrap()
     }
 
     pub(crate) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Seen {

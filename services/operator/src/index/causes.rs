@@ -4,7 +4,6 @@
 use rusqlite::{Connection, params};
 use rustc_hash::FxHashMap;
 use tidegate_domain::FailureKind;
-use tidegate_domain::failure::{Fingerprint, fingerprint};
 use tidegate_domain::inbox::State;
 
 use crate::letter::Letter;
@@ -12,9 +11,10 @@ use crate::query::code;
 
 /// How much of a message is kept as a group's example.
 const EXAMPLE: usize = 500;
-/// So many causes are told apart. A handler whose messages differ without end would make a group of every letter: past this, its
-/// letters are one group for each kind and code.
-const MOST_CAUSES: usize = 10_000;
+/// So many causes of one class, kind and code are told apart. A handler whose messages differ without end would make a group of every
+/// letter: where there are more, all letters of that class, kind and code are one group. How many there are depends on which letters
+/// the topic holds, and not on the order in which they are read, so all indexes agree.
+pub(super) const MOST_OF_A_FAMILY: usize = 1000;
 /// How long one step of the trend is.
 pub(crate) const QUARTER_MS: i64 = 15 * 60 * 1000;
 /// The cause that stands for all of them in the trend.
@@ -24,10 +24,31 @@ pub(crate) const ALL: i64 = 0;
 #[derive(Debug)]
 pub(crate) struct Causes {
     ids: FxHashMap<u64, i64>,
+    /// The fingerprint of each cause by its id: the group that it belongs to.
+    groups: FxHashMap<i64, i64>,
+    families: FxHashMap<u64, Family>,
     next: i64,
     tallies: FxHashMap<(i64, State), Tally>,
     seen: FxHashMap<i64, Seen>,
     trend: FxHashMap<(i64, i64), i64>,
+}
+
+/// The causes of one class, kind and code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// So many, each told apart.
+    Apart(usize),
+    /// More than are told apart.
+    Merged,
+}
+
+/// Where a letter belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Belongs {
+    /// The cause that it is counted for.
+    pub(super) cause: i64,
+    /// The hash of its own one, where that is merged with others.
+    pub(super) own: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,37 +71,75 @@ impl Seen {
 impl Causes {
     /// What the tables hold.
     pub(crate) fn load(connection: &Connection) -> rusqlite::Result<Self> {
-        let mut statement = connection.prepare("SELECT hash, id FROM causes")?;
-        let ids = statement
-            .query_map([], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))?
-            .collect::<rusqlite::Result<FxHashMap<u64, i64>>>()?;
+        let (mut ids, mut groups) = (FxHashMap::default(), FxHashMap::default());
+        let mut statement = connection.prepare("SELECT hash, id, fingerprint FROM causes")?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id: i64 = row.get(1)?;
+            ids.insert(row.get::<_, i64>(0)?.cast_unsigned(), id);
+            groups.insert(id, row.get(2)?);
+        }
         let next = ids.values().max().map_or(ALL, |id| *id) + 1;
+        let families = families(connection)?;
         let (tallies, seen, trend) = Default::default();
-        Ok(Self { ids, next, tallies, seen, trend })
+        Ok(Self { ids, groups, families, next, tallies, seen, trend })
     }
 
-    /// The cause of a letter; a new one is written.
-    pub(crate) fn of(&mut self, connection: &Connection, letter: &Letter<'_>) -> rusqlite::Result<i64> {
+    /// Whether two causes have the same fingerprint: they differ in class, tier, schema or source at most.
+    pub(crate) fn are_of_one_group(&self, one: i64, other: i64) -> bool {
+        one == other || self.groups.get(&one).is_some_and(|group| self.groups.get(&other) == Some(group))
+    }
+
+    /// Where a letter belongs; a new cause is written. None: its cause would be one too many of its family, whose causes must be merged
+    /// first.
+    pub(super) fn of(
+        &mut self,
+        connection: &Connection,
+        letter: &Letter<'_>,
+    ) -> rusqlite::Result<Option<Belongs>> {
         let hash = letter.cause_hash();
         if let Some(id) = self.ids.get(&hash) {
-            return Ok(*id);
+            return Ok(Some(Belongs { cause: *id, own: None }));
         }
-        if self.ids.len() < MOST_CAUSES {
-            return self.add(connection, letter, hash);
-        }
-        let coarse = coarse(letter);
-        let hash = coarse.cause_hash();
-        match self.ids.get(&hash) {
-            Some(id) => Ok(*id),
-            None => self.add(connection, &coarse, hash),
+        let family = letter.family();
+        match self.families.get(&family).copied().unwrap_or(Family::Apart(0)) {
+            Family::Apart(causes) if causes < MOST_OF_A_FAMILY => {
+                let cause = self.add(connection, letter, hash, family, false)?;
+                self.families.insert(family, Family::Apart(causes + 1));
+                Ok(Some(Belongs { cause, own: None }))
+            }
+            Family::Apart(_) => Ok(None),
+            Family::Merged => {
+                let coarse = letter.coarse();
+                let coarse_hash = coarse.cause_hash();
+                let cause = match self.ids.get(&coarse_hash) {
+                    Some(id) => *id,
+                    None => self.add(connection, &coarse, coarse_hash, family, true)?,
+                };
+                Ok(Some(Belongs { cause, own: Some(hash.cast_signed()) }))
+            }
         }
     }
 
-    fn add(&mut self, connection: &Connection, letter: &Letter<'_>, hash: u64) -> rusqlite::Result<i64> {
+    /// The causes of a family were merged: the tables have it.
+    pub(super) fn merged(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        *self = Self::load(connection)?;
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        connection: &Connection,
+        letter: &Letter<'_>,
+        hash: u64,
+        family: u64,
+        merged: bool,
+    ) -> rusqlite::Result<i64> {
         let id = self.next;
         let mut statement = connection.prepare_cached(
             "INSERT INTO causes (id, hash, fingerprint, class, tier, kind, code, schema_id, source, message,
-             first_dead, last_dead, letters) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0)",
+             first_dead, last_dead, letters, family, merged)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, 0, ?13, ?14)",
         )?;
         statement.execute(params![
             id,
@@ -95,9 +154,12 @@ impl Causes {
             tidegate_pipeline::dead_letter::cut(letter.message, EXAMPLE),
             i64::MAX,
             i64::MIN,
+            family.cast_signed(),
+            merged,
         ])?;
         self.next += 1;
         self.ids.insert(hash, id);
+        self.groups.insert(id, letter.fingerprint.0.cast_signed());
         Ok(id)
     }
 
@@ -123,7 +185,7 @@ impl Causes {
     }
 
     /// Causes without a letter make room for others. Nothing is of them any more.
-    pub(crate) fn drop_empty(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn drop_empty(&mut self, connection: &Connection) -> rusqlite::Result<()> {
         self.write(connection)?;
         let mut statement = connection.prepare("SELECT hash, id FROM causes WHERE letters <= 0")?;
         let empty = statement
@@ -134,7 +196,9 @@ impl Causes {
                 connection.prepare_cached(&format!("DELETE FROM {of_cause} = ?1"))?.execute([id])?;
             }
             self.ids.remove(&hash);
+            self.groups.remove(&id);
         }
+        self.families = families(connection)?;
         Ok(())
     }
 
@@ -177,12 +241,14 @@ impl Causes {
     }
 }
 
-/// The letter, as one of all that have its kind and code.
-fn coarse<'a>(letter: &Letter<'a>) -> Letter<'a> {
-    let message = "many different messages of one kind and code";
-    let fingerprint = match letter.kind {
-        Some(kind) => fingerprint(kind, letter.code, message),
-        None => Fingerprint(0),
-    };
-    Letter { message, fingerprint, ..letter.clone() }
+/// How many causes each family has.
+fn families(connection: &Connection) -> rusqlite::Result<FxHashMap<u64, Family>> {
+    let mut statement =
+        connection.prepare("SELECT family, count(*), max(merged) FROM causes GROUP BY family")?;
+    let families = statement.query_map([], |row| {
+        let (causes, is_merged) = (row.get::<_, i64>(1)?, row.get(2)?);
+        let apart = Family::Apart(usize::try_from(causes).unwrap_or(usize::MAX));
+        Ok((row.get::<_, i64>(0)?.cast_unsigned(), if is_merged { Family::Merged } else { apart }))
+    })?;
+    families.collect()
 }

@@ -12,7 +12,7 @@ use super::writer::Writer;
 use crate::error::OperatorError;
 
 /// The version of the tables. Another one is dropped.
-const VERSION: &str = "6";
+const VERSION: &str = "7";
 const TABLES: &str = include_str!("tables.sql");
 /// How long one waits for another that writes.
 const BUSY: Duration = Duration::from_secs(10);
@@ -46,6 +46,16 @@ impl Provenance {
 pub(crate) struct Writing {
     pub(crate) writer: Writer,
     _lock: File,
+}
+
+impl Writing {
+    /// Drops everything: all of it is to be indexed from the beginning.
+    pub(crate) fn begin_anew(&mut self, provenance: &Provenance) -> rusqlite::Result<()> {
+        info!("the index is built from the beginning: of what is left in the topic, groups are others");
+        self.writer.roll_back()?;
+        rebuild(&mut self.writer.connection, provenance)?;
+        self.writer.reload()
+    }
 }
 
 impl Home {

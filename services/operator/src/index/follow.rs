@@ -1,6 +1,7 @@
 //! Bringing the index up to date: letters first, then the journal, then words.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use tidegate_kafka::{LogReader, ReadError};
 use tidegate_pipeline::{Record, TopicPartition};
 
 use super::connect::{Provenance, Writing};
+use super::merge::{Source, merge};
+use super::prune::Left;
 use super::writer::{Log, Writer};
 use crate::error::OperatorError;
 use crate::letter::Letter;
@@ -19,8 +22,12 @@ const BATCH: Duration = Duration::from_millis(1000);
 const BATCH_RECORDS: usize = 100_000;
 /// How many letters are made findable before it is looked whether there are new ones.
 const WORDS: i64 = 50_000;
-/// How many batches of records may be read ahead of what is applied. One has a thousand records at most.
-const AHEAD: usize = 8;
+/// After how many records it is looked how long a batch gathers.
+const LOOK: usize = 500;
+/// How many pieces of a partition may be read ahead of what is applied. One has a thousand records at most.
+const AHEAD: usize = 2;
+/// So many partitions are read at a time: each has a client of its own, whose queue takes memory.
+const SIDE_BY_SIDE: usize = 8;
 
 /// How far the index is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +48,9 @@ pub(crate) struct Follower {
     journal: Topic,
     pub(crate) provenance: Provenance,
 }
+
+/// What is done with each record of a partition.
+type Apply<'a> = &'a mut dyn FnMut(&mut Writer, Partition, &Record) -> rusqlite::Result<()>;
 
 /// A stretch of a log that is to be read.
 struct Stretch {
@@ -74,31 +84,28 @@ impl Follower {
             |stretches: &[Stretch]| stretches.iter().map(|s| (s.until - s.from).unsigned_abs()).sum::<u64>();
         let mut progress = Progress { done: 0, left: left(&letters) + left(journal.as_slice()) };
         self.writing.writer.expect(left(&letters))?;
-        for stretch in &letters {
-            let dlq = stretch.log.topic.clone();
-            let partition = stretch.log.partition;
-            let mut apply = |writer: &mut Writer, record: &Record| {
-                writer.letter(&Letter::read(dlq.as_str(), partition, record))
-            };
-            if self.apply(Log::Dlq, stretch, &mut progress, &mut apply, each)?.is_break() {
+        let dlq = self.dlq.clone();
+        let mut letter = |writer: &mut Writer, partition, record: &Record| {
+            writer.letter(&Letter::read(dlq.as_str(), partition, record))
+        };
+        for stretches in letters.chunks(SIDE_BY_SIDE) {
+            if self.apply(Log::Dlq, stretches, &mut progress, &mut letter, each)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
-        if let Some(stretch) = &journal {
-            let mut apply = |writer: &mut Writer, record: &Record| writer.entry(record);
-            if self.apply(Log::Journal, stretch, &mut progress, &mut apply, each)?.is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+        let mut entry = |writer: &mut Writer, _, record: &Record| writer.entry(record);
+        match journal {
+            Some(stretch) => self.apply(Log::Journal, &[stretch], &mut progress, &mut entry, each),
+            None => Ok(ControlFlow::Continue(())),
         }
-        Ok(ControlFlow::Continue(()))
     }
 
     /// Applies what the journal holds now, and nothing else.
     pub(crate) fn catch_up_with_journal(&mut self) -> Result<(), OperatorError> {
         if let Some(stretch) = self.stretch_of_journal()? {
-            let mut apply = |writer: &mut Writer, record: &Record| writer.entry(record);
+            let mut apply = |writer: &mut Writer, _, record: &Record| writer.entry(record);
             let mut each = |_: Progress| ControlFlow::Continue(());
-            self.apply(Log::Journal, &stretch, &mut Progress::default(), &mut apply, &mut each)
+            self.apply(Log::Journal, &[stretch], &mut Progress::default(), &mut apply, &mut each)
                 .map(|_: ControlFlow<()>| ())?;
         }
         Ok(())
@@ -114,23 +121,31 @@ impl Follower {
         let stretch = Stretch { log, from, until: until.min(from + WORDS) };
         let mut words = String::new();
         let dlq = self.dlq.clone();
-        let mut apply = |writer: &mut Writer, record: &Record| {
+        let mut apply = |writer: &mut Writer, _, record: &Record| {
             writer.words(&Letter::read(dlq.as_str(), partition, record), &mut words)
         };
         let mut each = |_: Progress| ControlFlow::Continue(());
-        self.apply(Log::Search, &stretch, &mut Progress::default(), &mut apply, &mut each)
+        self.apply(Log::Search, &[stretch], &mut Progress::default(), &mut apply, &mut each)
             .map(|_: ControlFlow<()>| ())?;
         Ok(true)
     }
 
     fn stretches_of_letters(&mut self) -> Result<Vec<Stretch>, OperatorError> {
+        let mut bounds = Vec::new();
+        for partition in &self.partitions {
+            let log = TopicPartition { topic: self.dlq.clone(), partition: *partition };
+            let held = self.logs.bounds(&log)?;
+            bounds.push((log, held));
+        }
+        for (log, (first, _)) in &bounds {
+            if self.writing.writer.prune(log.partition, first.0)? == Left::OtherGroups {
+                self.writing.begin_anew(&self.provenance)?;
+            }
+        }
         let mut stretches = Vec::new();
-        for partition in self.partitions.clone() {
-            let log = TopicPartition { topic: self.dlq.clone(), partition };
-            let (first, end) = self.logs.bounds(&log)?;
-            let writer = &mut self.writing.writer;
-            writer.prune(partition, first.0)?;
-            let from = writer.position(Log::Dlq, partition)?.unwrap_or(0).max(first.0);
+        for (log, (first, end)) in bounds {
+            let position = self.writing.writer.position(Log::Dlq, log.partition)?;
+            let from = position.unwrap_or(0).max(first.0);
             refuse_shorter(&log, from, end)?;
             if from < end.0 {
                 stretches.push(Stretch { log, from, until: end.0 });
@@ -148,93 +163,115 @@ impl Follower {
         Ok((from < end.0).then_some(Stretch { log, from, until: end.0 }))
     }
 
+    /// Applies stretches of a log in the order of their records' times: items lie in that order, so that what is written is close to what
+    /// was written before.
     fn apply(
         &mut self,
         name: Log,
-        stretch: &Stretch,
+        stretches: &[Stretch],
         progress: &mut Progress,
-        apply: &mut dyn FnMut(&mut Writer, &Record) -> rusqlite::Result<()>,
+        apply: Apply<'_>,
         each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, OperatorError> {
-        let Stretch { log, from, until } = stretch;
+        let from = |stretch: &Stretch| (stretch.log.partition, stretch.from);
         let mut batch = Batch {
             writer: &mut self.writing.writer,
-            log: (name, log.partition),
+            log: name,
+            next: stretches.iter().map(from).collect(),
             began: Instant::now(),
             gathered: 0,
             progress,
         };
-        let (logs, bounds) = (&self.logs, (CommitPosition(*from), CommitPosition(*until)));
-        // What is applied was read by another thread: both take about as long.
+        let (logs, failed) = (&self.logs, AtomicBool::new(false));
+        // What is applied is read by other threads: both take about as long.
         let (read, outcome) = std::thread::scope(|scope| {
-            let (sender, receiver) = mpsc::sync_channel::<Vec<Record>>(AHEAD);
-            let reading =
-                scope.spawn(move || {
-                    logs.read(log, bounds.0, bounds.1, &mut |records| match sender
-                        .send(std::mem::take(records))
-                    {
-                        Ok(()) => ControlFlow::Continue(()),
-                        Err(_) => ControlFlow::Break(()),
-                    })
-                });
-            let outcome = receiver.iter().try_for_each(|records| match batch.add(&records, apply, each) {
-                Ok(ControlFlow::Continue(())) => ControlFlow::Continue(()),
-                ended => ControlFlow::Break(ended),
-            });
-            drop(receiver);
-            let read = reading.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            (read, outcome.break_value().unwrap_or(Ok(ControlFlow::Continue(()))))
+            let (mut readers, mut sources) = (Vec::new(), Vec::new());
+            for stretch in stretches {
+                let (sender, receiver) = mpsc::sync_channel(AHEAD);
+                sources.push(Source::new(stretch.log.partition, receiver));
+                let failed = &failed;
+                readers.push(scope.spawn(move || {
+                    let read = stretch.read(logs, &sender);
+                    failed.fetch_or(read.is_err(), Ordering::Relaxed);
+                    read
+                }));
+            }
+            let mut merged = |partition, records: &[Record]| batch.add(partition, records, apply, each);
+            let outcome = merge(sources, &failed, &mut merged);
+            let join = |reader: std::thread::ScopedJoinHandle<'_, Result<(), ReadError>>| {
+                reader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            // All of them are waited for, also where one failed.
+            let read: Vec<_> = readers.into_iter().map(join).collect();
+            (read.into_iter().collect::<Result<(), ReadError>>(), outcome)
         });
-        if matches!((&read, &outcome), (Ok(()), Ok(ControlFlow::Continue(())))) {
-            batch.end(*until)?;
-            return Ok(each(*progress));
-        }
-        match (read, outcome) {
+        match (read.map_err(OperatorError::from), outcome.map_err(OperatorError::from)) {
+            (Ok(()), Ok(ControlFlow::Continue(()))) => {
+                batch.next = stretches.iter().map(|stretch| (stretch.log.partition, stretch.until)).collect();
+                batch.end()?;
+                Ok(each(*progress))
+            }
             (Ok(()), Ok(broken)) => Ok(broken),
-            (Err(error), _) => {
+            (Err(error), _) | (_, Err(error)) => {
                 self.writing.writer.roll_back()?;
-                Err(error.into())
-            }
-            (_, Err(error)) => {
-                self.writing.writer.roll_back()?;
-                Err(error.into())
+                Err(error)
             }
         }
+    }
+}
+
+impl Stretch {
+    fn read(&self, logs: &LogReader, sender: &mpsc::SyncSender<Vec<Record>>) -> Result<(), ReadError> {
+        let (from, until) = (CommitPosition(self.from), CommitPosition(self.until));
+        logs.read(&self.log, from, until, &mut |records| match sender.send(std::mem::take(records)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        })
     }
 }
 
 /// Records that are applied and not committed yet.
 struct Batch<'a> {
     writer: &'a mut Writer,
-    log: (Log, Partition),
+    log: Log,
+    /// Up to where each partition is applied.
+    next: Vec<(Partition, i64)>,
     began: Instant,
     gathered: usize,
     progress: &'a mut Progress,
 }
 
 impl Batch<'_> {
-    /// Applies records, and commits when there are enough of them.
+    /// Applies records of one partition, and commits when there are enough of them.
     fn add(
         &mut self,
+        partition: Partition,
         records: &[Record],
-        apply: &mut dyn FnMut(&mut Writer, &Record) -> rusqlite::Result<()>,
+        apply: Apply<'_>,
         each: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> rusqlite::Result<ControlFlow<()>> {
-        records.iter().try_for_each(|record| apply(self.writer, record))?;
-        self.gathered += records.len();
-        match records.last() {
-            Some(last) if self.began.elapsed() >= BATCH || self.gathered >= BATCH_RECORDS => {
-                self.end(last.offset().next().0)?;
-                Ok(each(*self.progress))
-            }
-            _ => Ok(ControlFlow::Continue(())),
+        for record in records {
+            apply(self.writer, partition, record)?;
         }
+        let before = self.gathered / LOOK;
+        self.gathered += records.len();
+        if let (Some(last), Some(next)) =
+            (records.last(), self.next.iter_mut().find(|(known, _)| *known == partition))
+        {
+            next.1 = last.offset().next().0;
+        }
+        // A look at the clock costs as much as a part of a record, and a piece may have one.
+        if self.gathered >= BATCH_RECORDS || (self.gathered / LOOK > before && self.began.elapsed() >= BATCH)
+        {
+            self.end()?;
+            return Ok(each(*self.progress));
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
-    /// Commits: everything below `next` is applied.
-    fn end(&mut self, next: i64) -> rusqlite::Result<()> {
-        let (log, partition) = self.log;
-        self.writer.commit(log, &[(partition, next)])?;
+    /// Commits.
+    fn end(&mut self) -> rusqlite::Result<()> {
+        self.writer.commit(self.log, &self.next)?;
         self.progress.advance(self.gathered);
         (self.began, self.gathered) = (Instant::now(), 0);
         Ok(())

@@ -2,7 +2,7 @@
 
 use rusqlite::params;
 use tidegate_domain::UnixMillis;
-use tidegate_domain::inbox::{Death, Ending, Entry, Item, State, lives};
+use tidegate_domain::inbox::{Death, Ending, Entry, Item, Lives, State, lives};
 
 use super::folded::{self, Folded};
 use super::writer::{ItemRow, Writer, is_moved};
@@ -90,21 +90,27 @@ impl Writer {
             return Ok(of_cause.map(|death| death.at.0).min());
         }
         self.forget_lives(row.id)?;
-        let lives = lives(deaths, endings, now.state);
+        let Lives { all, late } = lives(deaths, endings, now.state);
         let mut statement = self.connection.prepare_cached(
             "INSERT OR REPLACE INTO lives (cause, failed_at, item, ended_at) VALUES (?1, ?2, ?3, ?4)",
         )?;
-        for life in lives.iter().filter(|life| life.ended_at.is_some() || now.state.is_end()) {
-            let ended_at = life.ended_at.map(|at| at.0);
-            statement.execute(params![now.cause, life.failed_at.0, row.id, ended_at])?;
+        for life in &all {
+            if let Some(ended_at) = life.ended_at {
+                statement.execute(params![now.cause, life.failed_at.0, row.id, ended_at.0])?;
+            }
         }
-        let last = lives.last().filter(|life| life.ended_at.is_none() || now.state.is_end());
-        Ok(last.map(|life| life.failed_at.0))
+        if let Some(at) = late {
+            let sql = "INSERT OR REPLACE INTO late (item, cause, failed_at) VALUES (?1, ?2, ?3)";
+            self.connection.prepare_cached(sql)?.execute([row.id, now.cause, at.0])?;
+        }
+        let last = all.last().filter(|life| life.ended_at.is_none() || now.state.is_end());
+        Ok(late.or(last.map(|life| life.failed_at)).map(|at| at.0))
     }
 
     /// The item is gone.
     pub(super) fn forget_lives(&self, item: i64) -> rusqlite::Result<()> {
-        self.connection.prepare_cached("DELETE FROM lives WHERE item = ?1")?.execute([item]).map(drop)
+        self.connection.prepare_cached("DELETE FROM lives WHERE item = ?1")?.execute([item])?;
+        self.connection.prepare_cached("DELETE FROM late WHERE item = ?1")?.execute([item]).map(drop)
     }
 
     fn endings(&self, item: ItemRef, ended_at: Option<i64>) -> rusqlite::Result<Vec<Ending>> {
@@ -121,7 +127,9 @@ impl Writer {
         past.chain(current).collect()
     }
 
-    /// All letters of the item, of which the latest may not be in the tables yet.
+    /// All letters of the item, each with whether it is of the group that the item is of. A group is told by its fingerprint, so a class
+    /// that changed its tier, or an event that has another schema since it was edited, is of its group all the same.
+    /// The latest letter may not be in the tables yet.
     fn deaths(&self, row: &ItemRow, now: Now) -> rusqlite::Result<Vec<Death>> {
         let mut deaths = vec![Death { at: UnixMillis(now.dead_at), is_of_group: true }];
         if now.letters > 1 {
@@ -129,8 +137,9 @@ impl Writer {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut rows = statement.query([row.id])?;
             while let Some(letter) = rows.next()? {
-                let at = UnixMillis(letter.get(0)?);
-                deaths.push(Death { at, is_of_group: letter.get::<_, i64>(1)? == now.cause });
+                let (at, cause): (i64, i64) = (letter.get(0)?, letter.get(1)?);
+                let is_of_group = self.causes.are_of_one_group(cause, now.cause);
+                deaths.push(Death { at: UnixMillis(at), is_of_group });
             }
         }
         Ok(deaths)

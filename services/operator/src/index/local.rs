@@ -6,6 +6,7 @@ use tidegate_domain::Partition;
 use tidegate_pipeline::Record;
 
 use super::connect::{Home, Provenance, Writing};
+use super::prune::Left;
 use super::writer::Log;
 use crate::error::OperatorError;
 use crate::letter::Letter;
@@ -25,9 +26,7 @@ impl LocalIndex {
     /// # Errors
     /// As an inbox's; also when another process has it.
     pub fn open(dir: &Path, dlq: &str) -> Result<Self, OperatorError> {
-        let provenance =
-            Provenance { cluster: "none".to_owned(), topics: vec![(dlq.to_owned(), "by hand".to_owned())] };
-        let writing = Home::at(dir)?.writing(&provenance)?.ok_or(OperatorError::Stalled)?;
+        let writing = Home::at(dir)?.writing(&provenance(dlq))?.ok_or(OperatorError::Stalled)?;
         Ok(Self { writing, dlq: dlq.to_owned(), words: String::new() })
     }
 
@@ -59,11 +58,20 @@ impl LocalIndex {
         Ok(writer.commit(Log::Journal, &next(Partition(0), records))?)
     }
 
-    /// Takes out the letters of a partition below this offset.
-    pub fn prune(&mut self, partition: Partition, first: i64) -> Result<(), OperatorError> {
-        self.writing.writer.prune(partition, first)?;
-        Ok(self.writing.writer.commit(Log::Dlq, &[])?)
+    /// Takes out the letters of a partition below this offset; whether those that are left must be indexed from the beginning, since they
+    /// make other groups. Then the index is empty.
+    pub fn prune(&mut self, partition: Partition, first: i64) -> Result<bool, OperatorError> {
+        let left = self.writing.writer.prune(partition, first)?;
+        if left == Left::OtherGroups {
+            self.writing.begin_anew(&provenance(&self.dlq))?;
+        }
+        self.writing.writer.commit(Log::Dlq, &[])?;
+        Ok(left == Left::OtherGroups)
     }
+}
+
+fn provenance(dlq: &str) -> Provenance {
+    Provenance { cluster: "none".to_owned(), topics: vec![(dlq.to_owned(), "by hand".to_owned())] }
 }
 
 fn next(partition: Partition, records: &[Record]) -> Vec<(Partition, i64)> {

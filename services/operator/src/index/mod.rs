@@ -5,12 +5,14 @@
 
 mod causes;
 mod connect;
+mod families;
 mod folded;
 mod follow;
 mod journal;
 mod lives;
 mod local;
 mod lookups;
+mod merge;
 mod prune;
 mod run_counts;
 mod run_state;

@@ -8,15 +8,25 @@ use tidegate_domain::Partition;
 use super::writer::{ItemRow, Writer};
 use crate::reference::ItemRef;
 
+/// What an index of the letters that are left would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "an index that would have other groups must be built anew"]
+pub(crate) enum Left {
+    /// This one.
+    AsIndexed,
+    /// One with other groups: this one must be built anew.
+    OtherGroups,
+}
+
 impl Writer {
     /// Takes out the letters of a partition below `first`, the first offset that it still holds. Looks through all letters, and
     /// does nothing where that was done for `first` already.
-    pub(crate) fn prune(&mut self, partition: Partition, first: i64) -> rusqlite::Result<()> {
+    pub(crate) fn prune(&mut self, partition: Partition, first: i64) -> rusqlite::Result<Left> {
         let name = format!("first {partition}");
         let sql = "SELECT value FROM meta WHERE name = ?1";
         let known: Option<String> = self.connection.query_row(sql, [&name], |row| row.get(0)).optional()?;
         if known.and_then(|first| first.parse().ok()).unwrap_or(0) >= first {
-            return Ok(());
+            return Ok(Left::AsIndexed);
         }
         self.begin()?;
         let mut statement = self.connection.prepare(
@@ -41,7 +51,7 @@ impl Writer {
         self.causes.drop_empty(&self.connection)?;
         let sql = "INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)";
         self.connection.execute(sql, params![name, first.to_string()])?;
-        Ok(())
+        Ok(if self.has_merged_too_much()? { Left::OtherGroups } else { Left::AsIndexed })
     }
 
     /// An item lost letters below `first`: it is of the latest of those that are left, or it is gone.
@@ -70,7 +80,7 @@ impl Writer {
         self.spend_own_id(item)?;
         const LETTER: &str =
             "round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes, message, first_error,
-                              stub, trace, partition, \"offset\"";
+                              stub, trace, own, partition, \"offset\"";
         let place = params![item, partition, offset];
         let sql = format!(
             "UPDATE items SET ({LETTER}) = (SELECT {LETTER} FROM letters WHERE item = ?1 AND partition = ?2
@@ -82,7 +92,7 @@ impl Writer {
         self.now_of(&row, cause, dead_at, left)
     }
 
-    fn item_by_id(&self, item: i64) -> rusqlite::Result<(ItemRef, ItemRow)> {
+    pub(super) fn item_by_id(&self, item: i64) -> rusqlite::Result<(ItemRef, ItemRow)> {
         let sql = "SELECT hash FROM items WHERE id = ?1";
         let hash: i64 = self.connection.prepare_cached(sql)?.query_row([item], |row| row.get(0))?;
         let name = ItemRef(hash.cast_unsigned());

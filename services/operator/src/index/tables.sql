@@ -17,9 +17,12 @@ CREATE TABLE causes (
     class TEXT, tier TEXT, kind TEXT, code TEXT NOT NULL, schema_id INTEGER, source TEXT NOT NULL,
     message TEXT NOT NULL,
     first_dead INTEGER NOT NULL, last_dead INTEGER NOT NULL,
-    letters INTEGER NOT NULL
+    letters INTEGER NOT NULL,
+    -- All causes of one class, kind and code. Merged: it has very many, and this one stands for all that differ in nothing else.
+    family INTEGER NOT NULL, merged INTEGER NOT NULL
 );
 CREATE INDEX causes_by_fingerprint ON causes (fingerprint);
+CREATE INDEX causes_by_family ON causes (family);
 
 -- How many items there are of each cause in each state; `newest` is at least the greatest id of them.
 CREATE TABLE tallies (
@@ -35,7 +38,7 @@ CREATE TABLE trend (
 
 -- `id` begins with the time of the letter that was indexed first, so ids are in the order of lists and never change.
 -- `heap` is cause << 4 | state << 1 | moved: items of one heap are an index range in the order of ids. Moved: it began to be of its
--- cause at another time than its id says.
+-- group at another time than its id says.
 CREATE TABLE items (
     id INTEGER PRIMARY KEY,
     hash INTEGER NOT NULL,
@@ -43,26 +46,30 @@ CREATE TABLE items (
     source_partition INTEGER NOT NULL, source_offset INTEGER NOT NULL,
     key BLOB,
     letters INTEGER NOT NULL,
-    -- When it began to be of its cause, or was so again after it was done or discarded; none where no life of it is open and it has not ended.
+    -- When it began to be of its group, or was so again after it was done or discarded; none where no life of it is open and it has not ended.
     failed_at INTEGER,
     -- Its latest letter, which is of its cause:
     round INTEGER NOT NULL, dead_at INTEGER NOT NULL, partition INTEGER NOT NULL, "offset" INTEGER NOT NULL,
     attempt INTEGER, forced INTEGER NOT NULL, first_seen INTEGER, key_bytes INTEGER, value_bytes INTEGER,
-    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
+    -- The hash of the cause that it would have, were that not merged with others.
+    own INTEGER
 );
 CREATE INDEX items_by_heap ON items (heap);
 CREATE INDEX items_by_failure ON items (heap, failed_at) WHERE heap & 1;
 -- Items by what they are called. Apart from them, so that a batch may be written in its own order.
 CREATE TABLE names (hash INTEGER PRIMARY KEY, item INTEGER NOT NULL);
 
--- Lives of items that ended: whether a group was closed once is told from these. Without an end: the item failed again since, and is
--- done or discarded all the same, so that no list of those that wait has it.
+-- Lives of items that ended: whether a group was closed once is told from these.
 CREATE TABLE lives (
-    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER,
+    cause INTEGER NOT NULL, failed_at INTEGER NOT NULL, item INTEGER NOT NULL, ended_at INTEGER NOT NULL,
     PRIMARY KEY (cause, failed_at, item)
 ) WITHOUT ROWID;
 CREATE INDEX lives_by_item ON lives (item);
-CREATE INDEX lives_without_end ON lives (cause, failed_at) WHERE ended_at IS NULL;
+CREATE INDEX lives_by_end ON lives (cause, ended_at, failed_at);
+-- Items that were dead-lettered again after they were done or discarded, and are it still: no list of those that wait has them.
+CREATE TABLE late (item INTEGER PRIMARY KEY, cause INTEGER NOT NULL, failed_at INTEGER NOT NULL);
+CREATE INDEX late_by_cause ON late (cause);
 
 -- The letters of an item but for its latest.
 CREATE TABLE letters (
@@ -71,15 +78,15 @@ CREATE TABLE letters (
     round INTEGER NOT NULL, attempt INTEGER, forced INTEGER NOT NULL,
     dead_at INTEGER NOT NULL, first_seen INTEGER,
     key_bytes INTEGER, value_bytes INTEGER,
-    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT,
+    message TEXT NOT NULL, first_error TEXT, stub TEXT, trace TEXT, own INTEGER,
     PRIMARY KEY (item, partition, "offset")
 ) WITHOUT ROWID;
 CREATE VIEW all_letters AS
     SELECT id AS item, partition, "offset", heap >> 4 AS cause, round, attempt, forced, dead_at, first_seen,
-    key_bytes, value_bytes, message, first_error, stub, trace FROM items
+    key_bytes, value_bytes, message, first_error, stub, trace, own FROM items
     UNION ALL
     SELECT item, partition, "offset", cause, round, attempt, forced, dead_at, first_seen,
-    key_bytes, value_bytes, message, first_error, stub, trace FROM letters;
+    key_bytes, value_bytes, message, first_error, stub, trace, own FROM letters;
 
 -- Filled after everything else, because it costs the most: words of messages, keys and payloads.
 CREATE VIRTUAL TABLE search USING fts5 (words, content = '', columnsize = 0, detail = none);

@@ -44,7 +44,7 @@ impl Writer {
     fn alias(&self, letter: &Letter<'_>, item: i64) -> rusqlite::Result<i64> {
         let sql = "INSERT OR IGNORE INTO search_aliases (id, item) VALUES (?1, ?2)";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut id = first_id(letter.dead_at.0, letter.item()) | 1;
+        let mut id = first_id(letter) | 1;
         while statement.execute(params![id, item])? == 0 {
             id += 2;
         }

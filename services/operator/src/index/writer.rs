@@ -4,7 +4,7 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, params
 use tidegate_domain::Partition;
 use tidegate_domain::inbox::State;
 
-use super::causes::Causes;
+use super::causes::{Belongs, Causes};
 use super::folded;
 use super::lives::Now;
 use super::lookups::Lookups;
@@ -156,14 +156,14 @@ impl Writer {
     /// Applies a letter.
     pub(crate) fn letter(&mut self, letter: &Letter<'_>) -> rusqlite::Result<()> {
         self.begin()?;
-        let cause = self.causes.of(&self.connection, letter)?;
+        let belongs = self.belongs(letter)?;
         let item = letter.item();
         let is_new = match self.item(item)? {
-            None => self.add_item(letter, item, cause).map(|()| true)?,
-            Some(row) => self.add_letter(&row, letter, cause)?,
+            None => self.add_item(letter, item, belongs).map(|()| true)?,
+            Some(row) => self.add_letter(&row, letter, belongs)?,
         };
         if is_new {
-            self.causes.saw(cause, letter.dead_at.0);
+            self.causes.saw(belongs.cause, letter.dead_at.0);
         }
         Ok(())
     }
@@ -181,11 +181,12 @@ impl Writer {
         Ok(Some(ItemRow { name: item, id, cause, state, letters: row.get(5)?, latest }))
     }
 
-    fn add_item(&mut self, letter: &Letter<'_>, item: ItemRef, cause: i64) -> rusqlite::Result<()> {
+    fn add_item(&mut self, letter: &Letter<'_>, item: ItemRef, belongs: Belongs) -> rusqlite::Result<()> {
+        let cause = belongs.cause;
         // The journal may have been read further than the dead-letter topic.
         let folded = if self.has_folded { folded::read(&self.connection, item)? } else { None };
         let state = folded.map_or(State::Open, |(folded, _)| folded.state);
-        let id = self.insert_item(letter, item, cause, state)?;
+        let id = self.insert_item(letter, item, belongs, state)?;
         self.lookups.name(item, id);
         self.causes.enter(cause, state, id);
         if folded.is_some() {
@@ -199,24 +200,25 @@ impl Writer {
         &self,
         letter: &Letter<'_>,
         item: ItemRef,
-        cause: i64,
+        belongs: Belongs,
         state: State,
     ) -> rusqlite::Result<i64> {
         let mut statement = self.connection.prepare_cached(
             "INSERT INTO items (partition, \"offset\", round, attempt, forced, dead_at, first_seen, key_bytes, value_bytes,
-             message, first_error, stub, trace, id, hash, heap, source_partition, source_offset, key, letters, failed_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, 1, ?6)",
+             message, first_error, stub, trace, own, id, hash, heap, source_partition, source_offset, key, letters, failed_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, 1, ?6)",
         )?;
-        bind(&mut statement, letter)?;
+        bind(&mut statement, letter, belongs)?;
         let key = letter.key();
-        statement.raw_bind_parameter(15, item.0.cast_signed())?;
-        statement.raw_bind_parameter(17, letter.source.1)?;
-        statement.raw_bind_parameter(18, letter.source.2)?;
-        statement.raw_bind_parameter(19, key.as_ref().map(|key| &key.0[..]))?;
-        let mut id = first_id(letter.dead_at.0, item);
+        statement.raw_bind_parameter(16, item.0.cast_signed())?;
+        statement.raw_bind_parameter(18, letter.source.1)?;
+        statement.raw_bind_parameter(19, letter.source.2)?;
+        statement.raw_bind_parameter(20, key.as_ref().map(|key| &key.0[..]))?;
+        let mut id = first_id(letter);
         loop {
-            statement.raw_bind_parameter(14, id)?;
-            statement.raw_bind_parameter(16, heap(cause, state, is_moved(id, Some(letter.dead_at.0))))?;
+            statement.raw_bind_parameter(15, id)?;
+            statement
+                .raw_bind_parameter(17, heap(belongs.cause, state, is_moved(id, Some(letter.dead_at.0))))?;
             match statement.raw_execute() {
                 // The id is taken: `item` itself was looked up before.
                 Err(error) if error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation) => id += 2,
@@ -226,7 +228,7 @@ impl Writer {
     }
 
     /// Another letter of an item that is known; whether it was not there before.
-    fn add_letter(&mut self, row: &ItemRow, letter: &Letter<'_>, cause: i64) -> rusqlite::Result<bool> {
+    fn add_letter(&mut self, row: &ItemRow, letter: &Letter<'_>, belongs: Belongs) -> rusqlite::Result<bool> {
         let latest = Latest::of(letter);
         let sql = "SELECT 1 FROM all_letters WHERE item = ?1 AND partition = ?2 AND \"offset\" = ?3";
         let place = params![row.id, latest.partition, latest.offset];
@@ -236,12 +238,12 @@ impl Writer {
         if latest < row.latest {
             let mut statement = self.connection.prepare_cached(
                 "INSERT INTO letters (partition, \"offset\", round, attempt, forced, dead_at, first_seen, key_bytes,
-                 value_bytes, message, first_error, stub, trace, item, cause)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                 value_bytes, message, first_error, stub, trace, own, item, cause)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
             )?;
-            bind(&mut statement, letter)?;
-            statement.raw_bind_parameter(14, row.id)?;
-            statement.raw_bind_parameter(15, cause)?;
+            bind(&mut statement, letter, belongs)?;
+            statement.raw_bind_parameter(15, row.id)?;
+            statement.raw_bind_parameter(16, belongs.cause)?;
             statement.raw_execute()?;
             drop(statement);
             return self.now_of(row, row.cause, row.latest.dead_at, row.letters + 1).map(|()| true);
@@ -251,19 +253,19 @@ impl Writer {
         self.connection.prepare_cached(sql)?.execute(place)?;
         let mut statement = self.connection.prepare_cached(
             "UPDATE items SET partition = ?1, \"offset\" = ?2, round = ?3, attempt = ?4, forced = ?5, dead_at = ?6,
-             first_seen = ?7, key_bytes = ?8, value_bytes = ?9, message = ?10, first_error = ?11, stub = ?12, trace = ?13
-             WHERE id = ?14",
+             first_seen = ?7, key_bytes = ?8, value_bytes = ?9, message = ?10, first_error = ?11, stub = ?12, trace = ?13,
+             own = ?14 WHERE id = ?15",
         )?;
-        bind(&mut statement, letter)?;
-        statement.raw_bind_parameter(14, row.id)?;
+        bind(&mut statement, letter, belongs)?;
+        statement.raw_bind_parameter(15, row.id)?;
         statement.raw_execute()?;
         drop(statement);
-        self.now_of(row, cause, latest.dead_at, row.letters + 1).map(|()| true)
+        self.now_of(row, belongs.cause, latest.dead_at, row.letters + 1).map(|()| true)
     }
 }
 
-/// Binds what a row has of its letter to the parameters from 1 to 13.
-fn bind(statement: &mut CachedStatement<'_>, letter: &Letter<'_>) -> rusqlite::Result<()> {
+/// Binds what a row has of its letter to the parameters from 1 to 14.
+fn bind(statement: &mut CachedStatement<'_>, letter: &Letter<'_>, belongs: Belongs) -> rusqlite::Result<()> {
     let job = letter.job.as_ref();
     statement.raw_bind_parameter(1, letter.partition.0)?;
     statement.raw_bind_parameter(2, letter.record.offset().0)?;
@@ -277,7 +279,8 @@ fn bind(statement: &mut CachedStatement<'_>, letter: &Letter<'_>) -> rusqlite::R
     statement.raw_bind_parameter(10, letter.message)?;
     statement.raw_bind_parameter(11, letter.first_error)?;
     statement.raw_bind_parameter(12, letter.stub)?;
-    statement.raw_bind_parameter(13, letter.trace)
+    statement.raw_bind_parameter(13, letter.trace)?;
+    statement.raw_bind_parameter(14, belongs.own)
 }
 
 /// Whether an item began to be of its cause at another time than its id says.
@@ -289,9 +292,12 @@ fn size(bytes: Option<&[u8]>) -> Option<i64> {
     bytes.map(|bytes| i64::try_from(bytes.len()).unwrap_or(i64::MAX))
 }
 
-/// The first id to try for an item whose letter has this time. Which of a millisecond's ids it is does not matter, so its hash
-/// scatters them. Items have even ids; the odd ones are for words of later letters.
-pub(super) fn first_id(dead_at: i64, item: ItemRef) -> i64 {
-    let within = (item.0 & ((1 << ID_BITS) - 2)).cast_signed();
-    (dead_at.clamp(0, (1 << (62 - ID_BITS)) - 1) << ID_BITS) | within
+/// The first id to try for an item of this letter. Those of a partition and a millisecond are in their order, so that a row stands behind
+/// the one before; and far from those of other partitions, so that few are taken. Items have even ids; the odd ones are for words of later
+/// letters.
+pub(super) fn first_id(letter: &Letter<'_>) -> i64 {
+    const FAR: i64 = 0x9e37_79b1;
+    let place = i64::from(letter.partition.0).wrapping_mul(FAR).wrapping_add(letter.record.offset().0);
+    let within = (place << 1) & ((1 << ID_BITS) - 2);
+    (letter.dead_at.0.clamp(0, (1 << (62 - ID_BITS)) - 1) << ID_BITS) | within
 }

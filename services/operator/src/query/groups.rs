@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{CachedStatement, OptionalExtension, params, params_from_iter};
 use serde::{Deserialize, Serialize};
-use tidegate_domain::UnixMillis;
-use tidegate_domain::inbox::{GroupState, Life, State, group_state};
+use tidegate_domain::inbox::{GroupState, State};
 
 use super::pick::Heap;
 use super::{Filter, View, heap};
 use crate::error::OperatorError;
 use crate::index::{ID_BITS, QUARTER_MS};
 
-/// How many items of a group that ended are looked at for whether it regressed.
-const MOST_LIVES: i64 = 50_000;
+/// How often it is gone back to an earlier life for whether a group regressed. One that never rested for so long counts as open.
+const MOST_STEPS: usize = 2000;
 /// How many steps a sparkline has.
 const SPARKS: usize = 24;
 
@@ -116,8 +115,10 @@ pub struct Group {
     pub waiting_since: Option<i64>,
     /// When its last one came.
     pub last_dead_at: i64,
-    /// Whether it is `open`, `closed`, or `regressed`: it was closed once, and failed again, be it an item of it that is still done or
-    /// discarded. Told of groups by fingerprint only.
+    /// How many of its items were dead-lettered again after they were done or discarded, and are it still: nothing of them waits.
+    pub late: u64,
+    /// Whether it is `open`, `closed`, or `regressed`: all of it was done or discarded once, and something of it failed again and waits or
+    /// is replayed. Told of groups by fingerprint only.
     pub state: Option<&'static str>,
     /// How many letters came in each of the last 24 hours, the latest last.
     pub sparkline: Vec<u64>,
@@ -158,6 +159,7 @@ impl View<'_> {
         for group in &mut groups {
             group.sparkline = self.sparkline(&group.members, query.now)?;
             group.waiting_since = self.first_open(group)?;
+            group.late = self.late(group)?;
             if query.by == By::Fingerprint {
                 group.state = Some(self.state_of(group)?.as_str());
             }
@@ -210,32 +212,48 @@ impl View<'_> {
         Ok(sparks)
     }
 
-    /// Items that are open after the first open one say nothing, so only the others are read.
+    /// Whether all of its items had ended at some moment before the first one failed that is open since. From that one it is gone back
+    /// from life to life, as long as there is an earlier one that reaches to where the last one began: so few lives are looked at of
+    /// those that there are.
     fn state_of(&self, group: &Group) -> Result<GroupState, OperatorError> {
-        let first_open = group.waiting_since;
-        let until = first_open.unwrap_or(i64::MAX);
-        let mut lives = Vec::new();
-        let mut statement = self.connection.prepare_cached(
-            "SELECT failed_at, ended_at FROM lives WHERE cause = ?1 AND failed_at <= ?2 ORDER BY failed_at LIMIT ?3",
+        let Some(open_since) = group.waiting_since else { return Ok(GroupState::Closed) };
+        let mut first =
+            self.connection.prepare_cached("SELECT min(failed_at) FROM lives WHERE cause = ?1")?;
+        let mut reaching = self.connection.prepare_cached(
+            "SELECT min(failed_at) FROM lives INDEXED BY lives_by_end
+             WHERE cause = ?1 AND ended_at >= ?2 AND ended_at < ?3",
         )?;
-        for cause in &group.members {
-            let found = statement.query_map(params![cause, until, MOST_LIVES], |row| {
-                let ended_at = row.get::<_, Option<i64>>(1)?.map(UnixMillis);
-                Ok(Life { failed_at: UnixMillis(row.get(0)?), ended_at })
-            })?;
-            lives.extend(found.collect::<rusqlite::Result<Vec<_>>>()?);
+        let earliest = |statement: &mut CachedStatement<'_>, window: &[i64]| -> rusqlite::Result<i64> {
+            let mut earliest = i64::MAX;
+            for cause in &group.members {
+                let values = std::iter::once(cause).chain(window);
+                let found: Option<i64> = statement.query_row(params_from_iter(values), |row| row.get(0))?;
+                earliest = earliest.min(found.unwrap_or(i64::MAX));
+            }
+            Ok(earliest)
+        };
+        let first = earliest(&mut first, &[])?;
+        let (mut until, mut since) = (i64::MAX, open_since);
+        for _ in 0..MOST_STEPS {
+            if first >= since {
+                break;
+            }
+            let before = earliest(&mut reaching, &[since, until])?;
+            if before >= since {
+                return Ok(GroupState::Regressed);
+            }
+            (until, since) = (since, before);
         }
-        // It may stand behind more ended ones than are read.
-        let mut without_end = self.connection.prepare_cached(
-            "SELECT min(failed_at) FROM lives INDEXED BY lives_without_end
-             WHERE cause = ?1 AND failed_at <= ?2 AND ended_at IS NULL",
-        )?;
+        Ok(GroupState::Open)
+    }
+
+    fn late(&self, group: &Group) -> rusqlite::Result<u64> {
+        let mut statement = self.connection.prepare_cached("SELECT count(*) FROM late WHERE cause = ?1")?;
+        let mut late = 0;
         for cause in &group.members {
-            let first: Option<i64> = without_end.query_row(params![cause, until], |row| row.get(0))?;
-            lives.extend(first.map(|at| Life { failed_at: UnixMillis(at), ended_at: None }));
+            late += statement.query_row([cause], |row| row.get::<_, i64>(0))?.unsigned_abs();
         }
-        lives.extend(first_open.map(|at| Life { failed_at: UnixMillis(at), ended_at: None }));
-        Ok(group_state(lives))
+        Ok(late)
     }
 
     fn first_open(&self, group: &Group) -> Result<Option<i64>, OperatorError> {
@@ -310,18 +328,14 @@ impl Group {
         self.members.push(id);
         self.first_dead_at = self.first_dead_at.min(cause.first_dead);
         self.last_dead_at = self.last_dead_at.max(cause.last_dead);
-        note(&mut self.kinds, cause.kind.as_deref());
-        note(&mut self.codes, Some(&cause.code).filter(|code| !code.is_empty()).map(String::as_str));
-        note(&mut self.classes, cause.class.as_deref());
-        note(&mut self.tiers, cause.tier.as_deref());
-        note(&mut self.handlers, handler);
-        note(&mut self.sources, Some(&cause.source));
-        if let Some(id) = cause.schema_id
-            && self.schemas.len() < MOST_NAMES
-            && !self.schemas.contains(&id)
-        {
-            self.schemas.push(id);
-        }
+        let code = Some(&cause.code).filter(|code| !code.is_empty());
+        note(&mut self.kinds, cause.kind.clone());
+        note(&mut self.codes, code.cloned());
+        note(&mut self.classes, cause.class.clone());
+        note(&mut self.tiers, cause.tier.clone());
+        note(&mut self.handlers, handler.map(str::to_owned));
+        note(&mut self.sources, Some(cause.source.clone()));
+        note(&mut self.schemas, cause.schema_id);
     }
 
     fn count(&mut self, heap: &Heap) {
@@ -336,11 +350,15 @@ impl Group {
 /// How many names of one sort a group tells.
 const MOST_NAMES: usize = 8;
 
-fn note(names: &mut Vec<String>, name: Option<&str>) {
+/// In their order, so that all indexes tell the same ones.
+fn note<T: Ord>(names: &mut Vec<T>, name: Option<T>) {
     if let Some(name) = name
-        && names.len() < MOST_NAMES
-        && !names.iter().any(|known| known == name)
+        && let Err(place) = names.binary_search(&name)
     {
-        names.push(name.to_owned());
+        names.insert(place, name);
+        names.truncate(MOST_NAMES);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,8 @@ pub struct Item {
     pub seen: Option<i64>,
     /// While it is replaying: when the copy in a delay topic is due, in milliseconds since the epoch.
     pub waiting_until: Option<i64>,
+    /// When it was dead-lettered again after it was done or discarded, as which it stays; none: it was not.
+    pub late: Option<i64>,
 }
 
 /// One dead letter of an item.
@@ -99,8 +101,14 @@ impl View<'_> {
             journal: self.journal(item)?,
             seen,
             waiting_until,
+            late: self.late_since(local)?,
             row,
         }))
+    }
+
+    fn late_since(&self, local: i64) -> rusqlite::Result<Option<i64>> {
+        let mut statement = self.connection.prepare_cached("SELECT failed_at FROM late WHERE item = ?1")?;
+        statement.query_row([local], |row| row.get(0)).optional()
     }
 
     fn folded(&self, item: ItemRef) -> rusqlite::Result<(Option<i64>, Option<i64>)> {

@@ -30,8 +30,11 @@ pub(crate) struct Made {
     pub(crate) kind: FailureKind,
     pub(crate) message: String,
     pub(crate) round: u32,
-    /// After [`EPOCH`].
+    /// When it came into the topic, after [`EPOCH`].
     pub(crate) at: i64,
+    /// How much its worker's clock is ahead of the broker's.
+    pub(crate) ahead: i64,
+    pub(crate) tier: &'static str,
     pub(crate) value: Vec<u8>,
 }
 
@@ -39,7 +42,8 @@ impl Made {
     pub(crate) fn new(event: i64, class: Option<&'static str>) -> Self {
         let value = [&[0, 0, 0, 0, 7][..], format!("\x10order-{event}\x02").as_bytes()].concat();
         let message = "connection refused".to_owned();
-        Self { event, class, kind: FailureKind::Transient, message, round: 0, at: event * 10, value }
+        let (kind, tier) = (FailureKind::Transient, "bulk");
+        Self { event, class, kind, message, round: 0, at: event * 10, ahead: 0, tier, value }
     }
 
     pub(crate) fn id(&self) -> ItemId {
@@ -66,7 +70,7 @@ impl Made {
             ("job-error-code", "code".to_owned()),
             ("job-error-fingerprint", fingerprint(self.kind, "code", &self.message).to_string()),
             ("job-error-message", self.message.clone()),
-            ("job-dead-at", dead_at.to_string()),
+            ("job-dead-at", (dead_at + self.ahead).to_string()),
         ];
         if let Some(class) = self.class {
             headers.push(("job", self.header(class)));
@@ -79,6 +83,7 @@ impl Made {
             Some(&self.value),
             0,
         );
+        builder.appended_by_broker();
         for (name, value) in &headers {
             builder.header(name.as_bytes(), Some(value.as_bytes()));
         }
@@ -89,7 +94,7 @@ impl Made {
         let key = self.key();
         JobHeader {
             class,
-            tier: "bulk",
+            tier: self.tier,
             topic: "shop.orders",
             partition: Partition(3),
             offset: Offset(self.event),

@@ -30,13 +30,22 @@ pub struct Ending {
     pub taken_back_at: Option<UnixMillis>,
 }
 
-/// The lives of an item in a group, in order: those that ended, and the one that it has now. `state` is what the item is now. An
-/// item that is done or discarded lives again when it is dead-lettered again, whatever its state.
-pub fn lives(mut deaths: Vec<Death>, mut endings: Vec<Ending>, state: State) -> Vec<Life> {
+/// The lives of an item in a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lives {
+    /// In order: those that ended, and the one that it has now, if it has one.
+    pub all: Vec<Life>,
+    /// When it was dead-lettered again although it was done or discarded, and nobody ordered anything about it since. It has no life for
+    /// it: nothing waits for a decision, and the group is as it was.
+    pub late: Option<UnixMillis>,
+}
+
+/// The lives of an item in a group. `state` is what the item is now: what is done or discarded has ended, whatever came since.
+pub fn lives(mut deaths: Vec<Death>, mut endings: Vec<Ending>, state: State) -> Lives {
     deaths.sort_unstable();
     endings.sort_unstable();
     let began = |deaths: &[Death]| deaths.iter().find(|death| death.is_of_group).map(|death| death.at);
-    let mut lives = Vec::new();
+    let mut all = Vec::new();
     let mut rest = deaths.as_slice();
     for ending in &endings {
         let (before, after) = rest.split_at(rest.partition_point(|death| death.at <= ending.at));
@@ -44,20 +53,20 @@ pub fn lives(mut deaths: Vec<Death>, mut endings: Vec<Ending>, state: State) -> 
         if before.is_empty() || ending.taken_back_at.is_some_and(in_time) {
             continue;
         }
-        lives.extend(began(before).map(|failed_at| Life { failed_at, ended_at: Some(ending.at) }));
+        all.extend(began(before).map(|failed_at| Life { failed_at, ended_at: Some(ending.at) }));
         rest = after;
     }
-    lives.extend(began(rest).map(|failed_at| Life { failed_at, ended_at: None }));
-    if let (Some(last), Some(ending)) = (lives.last_mut(), endings.last()) {
-        if state.needs_attention() || (!state.is_end() && !rest.is_empty()) {
-            // Somebody gave up a run of what was done, or clocks differ.
-            last.ended_at = None;
-        } else if state.is_end() && rest.len() == deaths.len() {
-            // It can't have ended before it failed: clocks differ, or its first letters are gone.
-            last.ended_at = Some(last.failed_at.max(ending.at));
-        }
+    if state.is_end() {
+        return Lives { all, late: began(rest) };
     }
-    lives
+    all.extend(began(rest).map(|failed_at| Life { failed_at, ended_at: None }));
+    if let Some(last) = all.last_mut()
+        && (state.needs_attention() || !rest.is_empty())
+    {
+        // Somebody gave up a run of what was done.
+        last.ended_at = None;
+    }
+    Lives { all, late: None }
 }
 
 /// Where a group stands.
@@ -65,7 +74,7 @@ pub fn lives(mut deaths: Vec<Death>, mut endings: Vec<Ending>, state: State) -> 
 pub enum GroupState {
     /// Some of its items are not done, and that has been so since the first one.
     Open,
-    /// All of its items were done or discarded once, and it failed again since.
+    /// All of its items were done or discarded once, and it failed again since: something of it waits, or is replayed.
     Regressed,
     /// All of its items are done or discarded.
     Closed,
