@@ -59,10 +59,13 @@ impl Terminal {
     /// What a terminal makes of all that was written to it.
     fn emulated(&self) -> vt100::Parser {
         let mut parser = vt100::Parser::new(self.size[0], self.size[1], 100);
-        // A file that is not there yet holds nothing. Its first line is one of `script`'s own, which no terminal has seen.
+        // A file that is not there yet holds nothing. Its first line, and at the end its last, are `script`'s own, which no terminal has
+        // seen.
         let written = fs::read(self.path("screen")).unwrap_or_default();
         let first = written.iter().position(|byte| *byte == b'\n').map_or(written.len(), |end| end + 1);
-        parser.process(&written[first..]);
+        let last = b"\nScript done on ";
+        let end = written.windows(last.len()).rposition(|part| part == last).unwrap_or(written.len());
+        parser.process(written.get(first..end).unwrap_or_default());
         parser
     }
 

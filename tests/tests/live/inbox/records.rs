@@ -44,10 +44,11 @@ fn an_item_whose_first_record_expired_is_replayed_from_its_newest() {
 fn the_time_of_a_letter_is_the_brokers_whatever_clock_its_worker_had() {
     let broken = Broken::with_dead("clock", &tasks("t", 1));
     let record = tidegate_tests::kafka_io::Record::default().value("v").header("job-error-kind", "crash");
-    broken.jobs.pipeline.client.produce(
-        &broken.jobs.pipeline.topic("dlq"),
-        &record.header("job-dead-at", "1000").timestamp(2000),
-    );
+    broken
+        .jobs
+        .pipeline
+        .client
+        .produce(&broken.jobs.pipeline.topic("dlq"), &record.header("job-dead-at", "1000").timestamp(2000));
     let letters = broken.jobs.pipeline.wait_for_dead(2, LONG);
     let letter = letters.iter().find(|letter| letter.header("job-error-kind") == Some("crash")).unwrap();
     let list: Value = broken.json("ann", 0, &["dlq", "list", "--kind", "crash"]);
