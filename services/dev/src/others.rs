@@ -44,7 +44,10 @@ impl Others {
             .into_iter()
             .filter(|(groups, _)| !groups.is_empty())
             .map(|(groups, meaning)| {
-                format!("Another member of group {} took part: {meaning}.", groups.join(" and of group "))
+                let groups = groups.join(" and of group ");
+                format!(
+                    "Another member of group {groups} took part, or this process stood still for so long that one could: {meaning}."
+                )
             })
             .collect()
     }
@@ -70,13 +73,12 @@ mod tests {
         let retry = of(&[("tidegate.retry", 40), ("tidegate.ingest", 0)]);
         assert!(
             !retry.spoil_the_sum()
-                && retry.told()[0].contains("group tidegate.retry took part: it handed on")
+                && retry.told()[0].contains("group tidegate.retry took part, or this process stood still for so long that one could: it handed on")
         );
         let all = of(&[("tidegate.retry", 1), ("tidegate.ingest", 2), ("tidegate.default.worker", 3)]);
         assert!(all.spoil_the_sum());
         assert_eq!(all.told().len(), 2);
-        let groups =
-            "group tidegate.default.worker and of group tidegate.ingest took part: what it did is not";
+        let groups = "group tidegate.default.worker and of group tidegate.ingest took part, or this process stood still for so long that one could: what it did is not";
         assert!(all.told()[0].contains(groups), "{:?}", all.told());
         assert_eq!(
             all.now().as_deref(),

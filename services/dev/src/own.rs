@@ -45,7 +45,10 @@ async fn play(
     check(file, &config)?;
     folder.init_logs(&config, is_live(show), began)?;
     servers.create_topics(&config)?;
-    make_known(&config).await?;
+    tokio::select! {
+        known = make_known(&config) => known?,
+        () = leave.wait_for(Wish::Leave) => {}
+    }
     if let Some(end) = leave.before_it_begins(Until::Asked) {
         tell("Ended before anything ran.")?;
         return Ok(end);

@@ -1,7 +1,7 @@
 //! A group member: one event thread serves rebalances and callbacks, shards poll the queues of their partitions.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -63,10 +63,10 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_FOR_BROKERS: Duration = Duration::from_millis(500);
 /// How long a client that forgot its brokers may stay without them after a long outage.
 const NAME_BROKERS_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
-/// How long leaving may take past the drain deadline.
-const LEAVE_GRACE: Duration = Duration::from_secs(10);
-/// How long a member that left amid a division of its group waits for the group's answer: all that counts is done by then.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How long a member that left amid a division of its group waits for the group's answer: all that counts is done by then, but without
+/// it the group may divide with a member that is gone. Past the drain deadline there is a moment only.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_AT_LEAST: Duration = Duration::from_secs(1);
 /// Every member hears that its group is divided anew by its next heartbeat; after so many, the division hangs on somebody else.
 const HEARTBEATS_OF_A_DIVISION: u32 = 2;
 /// A busy machine takes its time to call back.
@@ -82,7 +82,7 @@ impl GroupMember {
     ) -> Result<Self, ConnectError> {
         let context = GroupContext {
             group: subscription.group.clone(),
-            leaves: AtomicBool::new(false),
+            leaves_by: OnceLock::new(),
             shards: shards.clone(),
             start: subscription.start,
             forwards_to: Names::of_ingest_group(&subscription.group),
@@ -107,14 +107,15 @@ impl GroupMember {
         let (tell, left) = oneshot::channel();
         let thread = {
             let (consumer, deadline) = (consumer.clone(), subscription.drain_deadline);
-            let division = (settings.heartbeat() * HEARTBEATS_OF_A_DIVISION).max(DIVISION_AT_LEAST);
+            let division =
+                (settings.heartbeat() * HEARTBEATS_OF_A_DIVISION).max(DIVISION_AT_LEAST).min(deadline / 2);
             std::thread::Builder::new()
                 .name("kafka-events".to_owned())
                 .spawn(move || {
                     let told = Told { group, fatal };
                     serve(&consumer, &told);
                     // Nobody listens when the member was dropped without leaving.
-                    let _heard = tell.send(give_back(&consumer, deadline, division, &told));
+                    let _heard = tell.send(give_back(&consumer, division, &told));
                 })
                 .map_err(|error| ConnectError::Configuration(KafkaError::ClientCreation(error.to_string())))?
         };
@@ -138,9 +139,11 @@ impl GroupMember {
 
     /// Gives all partitions back, what runs having ended or been cancelled, commits, and leaves; then stops the shards. Amid a
     /// division of the group, whose end others decide, nothing is committed and no answer is waited for: what was settled is
-    /// delivered again to the next owner, and skipped by its marks.
+    /// delivered again to the next owner.
     pub async fn leave(self) {
-        self.consumer.context().leaves.store(true, Ordering::Release);
+        let context = self.consumer.context();
+        let now = tokio::time::Instant::now();
+        let leaves_by = *context.leaves_by.get_or_init(|| now + context.drain_deadline);
         let left = self.left.await.unwrap_or_else(|_| {
             warn!("the event thread ended by itself");
             Left::InOrder
@@ -162,7 +165,8 @@ impl GroupMember {
                 }
             }
             Left::AmidDivision => {
-                if tokio::time::timeout(ANSWER_WITHIN, closed).await.is_err() {
+                let left = leaves_by.saturating_duration_since(tokio::time::Instant::now());
+                if tokio::time::timeout(left.clamp(ANSWER_AT_LEAST, ANSWER_WITHIN), closed).await.is_err() {
                     info!("left without the answer of the group, which is still divided anew");
                 }
             }
@@ -187,7 +191,7 @@ struct Told {
 
 fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, told: &Told) {
     let mut outage: Option<Outage> = None;
-    while !consumer.context().leaves.load(Ordering::Acquire) {
+    while !consumer.context().is_leaving() {
         poll(consumer, told);
         if consumer.context().outage.borrow().is_none() {
             outage = None;
@@ -201,23 +205,14 @@ fn serve(consumer: &Arc<BaseConsumer<GroupContext>>, told: &Told) {
 /// Amid a division of its group, the client puts off that it unsubscribes, and asks for no partition, until the division is over.
 /// Somebody else may hold that up for as long as a session or a poll interval lasts, so it is not waited for without end: what runs
 /// would be cut off by the end of the process.
-fn give_back(
-    consumer: &Arc<BaseConsumer<GroupContext>>,
-    drain: Duration,
-    division: Duration,
-    told: &Told,
-) -> Left {
+fn give_back(consumer: &Arc<BaseConsumer<GroupContext>>, division: Duration, told: &Told) -> Left {
     consumer.unsubscribe();
     let begun = Instant::now();
-    let deadline = begun + drain + LEAVE_GRACE;
     while owns_any(consumer) {
-        if consumer.context().is_asked_for_none() && begun.elapsed() > division {
+        // The call that asks for partitions ends them before it returns.
+        if begun.elapsed() > division {
             consumer.context().drain_unasked();
             return Left::AmidDivision;
-        }
-        if Instant::now() > deadline {
-            warn!("leaving takes too long; the group takes the partitions back when the session times out");
-            return Left::InOrder;
         }
         poll(consumer, told);
     }

@@ -1,7 +1,7 @@
 //! What librdkafka calls back: rebalances, commits, errors.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub struct ShardPort {
 
 pub(crate) struct GroupContext {
     pub(crate) group: String,
-    /// Whether this member is to give all partitions back.
-    pub(crate) leaves: AtomicBool,
+    /// By when all that runs must have ended, once this member is to give all partitions back.
+    pub(crate) leaves_by: OnceLock<Instant>,
     pub(crate) shards: Vec<ShardPort>,
     pub(crate) start: Box<dyn Fn(&str) -> Start + Send + Sync>,
     /// The pipeline that this group forwards events to, where it is ingest.
@@ -66,7 +66,7 @@ const RESOLVE_WITHIN: Duration = Duration::from_secs(60);
 /// How long the first question for that may take, before it is asked again with twice the time: who is to leave in the middle of it
 /// has not much more than the drain deadline.
 const FIRST_ANSWER_WITHIN: Duration = Duration::from_secs(2);
-const ANSWER_WITHIN: Duration = Duration::from_secs(8);
+const ANY_ANSWER_WITHIN: Duration = Duration::from_secs(8);
 /// How long after the drain deadline a shard may take to answer, before it counts as hanging.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
@@ -139,11 +139,11 @@ impl GroupContext {
             self.joined.send_replace(true);
             return Ok(());
         }
-        if !self.resolve(consumer, partitions)? {
+        if self.is_leaving() || !self.resolve(consumer, partitions)? {
             return leave_unread(consumer, partitions);
         }
         let Some(shared) = self.consumer.get().and_then(Weak::upgrade) else {
-            return Err(KafkaError::Subscription("the consumer is closing".to_owned()));
+            return leave_unread(consumer, partitions);
         };
         // Split before assign: what is fetched goes to the partition's own queue from the first record on.
         let sources = self.split(&shared, partitions);
@@ -168,15 +168,15 @@ impl GroupContext {
         let mut within = FIRST_ANSWER_WITHIN;
         loop {
             match offsets::resolve(consumer, partitions, &self.start, self.forwards_to.as_ref(), within) {
-                Err(_) if self.leaves.load(Ordering::Acquire) => return Ok(false),
+                Err(_) if self.is_leaving() => return Ok(false),
                 Err(error) if Instant::now() < deadline => {
                     warn!(%error, "where to read from is not known yet; asking again");
                     // Nothing else names them to a client that forgot them: the thread that does is this one.
                     crate::native::add_brokers(consumer, &self.bootstrap);
                     std::thread::sleep(Duration::from_millis(500));
-                    within = (within * 2).min(ANSWER_WITHIN);
+                    within = (within * 2).min(ANY_ANSWER_WITHIN);
                 }
-                answer => return answer.map(|()| true),
+                answer => return answer.map(|()| !self.is_leaving()),
             }
         }
     }
@@ -233,7 +233,7 @@ impl GroupContext {
             partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?self.drain_deadline,
             "giving partitions back: nothing new begins, and what runs may end"
         );
-        let all = self.drain(self.disown(partitions), begun + self.drain_deadline);
+        let all = self.drain(self.disown(partitions), begun);
         if !all.positions.is_empty() && !consumer.assignment_lost() {
             self.commit_last(consumer, &all.positions);
         }
@@ -241,9 +241,9 @@ impl GroupContext {
         consumer.incremental_unassign(partitions)
     }
 
-    /// Whether partitions are owned, and none has been asked back: a member that leaves is asked for all of them.
-    pub(crate) fn is_asked_for_none(&self) -> bool {
-        !self.owners.lock().is_empty()
+    /// Whether this member is to give all partitions back.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaves_by.get().is_some()
     }
 
     /// Ends what runs on all partitions without having been asked to. Their last positions are not committed: the coordinator
@@ -258,18 +258,20 @@ impl GroupContext {
             group = self.group, at_most = ?self.drain_deadline,
             "the group is divided anew, and others hold that up: leaving without waiting for it, what runs may end"
         );
-        tell_drained(&self.drain(owned, begun + self.drain_deadline), begun.elapsed());
+        tell_drained(&self.drain(owned, begun), begun.elapsed());
     }
 
     /// Counts what is taken from a member that works on.
     fn count_taken(&self, partitions: &TopicPartitionList) {
-        if !self.leaves.load(Ordering::Acquire) {
+        if !self.is_leaving() {
             events::partitions_taken(&self.group, partitions.count());
         }
     }
 
-    /// Ends what runs on these partitions.
-    fn drain(&self, owned: BTreeMap<usize, Vec<TopicPartition>>, deadline: Instant) -> Drained {
+    /// Ends what runs on these partitions, from `begun` on. A member that leaves has no more time for all that it is asked for.
+    fn drain(&self, owned: BTreeMap<usize, Vec<TopicPartition>>, begun: Instant) -> Drained {
+        let deadline = begun + self.drain_deadline;
+        let deadline = self.leaves_by.get().map_or(deadline, |leaves_by| deadline.min(*leaves_by));
         let mut answers = Vec::new();
         for (shard, partitions) in owned {
             debug!(shard, ?partitions, "revoked");

@@ -34,6 +34,7 @@ impl GroupLag {
     /// How many records of each topic, given with its partitions, lie behind the group's positions: from its beginning, where the
     /// group has none. Blocks.
     pub fn of(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {
+        // Brokers that do not answer take ten seconds to be given up, so this happens seldom.
         self.ask(topics).inspect_err(|_| add_brokers(&self.consumer, &self.bootstrap))
     }
 

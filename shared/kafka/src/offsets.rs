@@ -25,7 +25,7 @@ pub enum Start {
     At(SystemTime),
 }
 
-/// How long a question may take that only tells of a loss.
+/// How long a question may take that only tells of a loss: it is not asked again.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sets the offset of each partition: the committed one, or its beginning where the topic does not hold that any more; where the
@@ -46,7 +46,7 @@ pub(crate) fn resolve<C: ConsumerContext>(
     let lost = lost_place::find(consumer, &committed, timeout)?;
     // Asked once, before the first start in any topic commits.
     let gone = LazyCell::new(|| {
-        forwards_to.is_some_and(|pipeline| lost_place::offsets_are_gone(consumer, pipeline, timeout))
+        forwards_to.is_some_and(|pipeline| lost_place::offsets_are_gone(consumer, pipeline, TIMEOUT))
     });
     let mut starts: BTreeMap<String, Positions> = BTreeMap::new();
     for element in committed.elements() {

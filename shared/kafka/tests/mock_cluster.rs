@@ -294,6 +294,35 @@ async fn a_member_that_is_to_leave_does_not_wait_for_a_broker_that_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_assigned_to_a_member_that_is_to_leave_is_given_back_unread() {
+    let cluster = cluster("unread", 2);
+    let settings = settings(&cluster);
+    let publisher = Publisher::new(&settings, Fatal::default()).unwrap();
+    publish(&publisher, "unread", 0, b"for the next owner").unwrap();
+    let (ask, asked) = std::sync::mpsc::channel();
+    let (leave, leaves) = std::sync::mpsc::channel::<()>();
+    let leaves = Mutex::new(leaves);
+    let start = move |_: &str| {
+        ask.send(()).unwrap();
+        // Until the other end is dropped.
+        leaves.lock().recv().unwrap_err();
+        Start::Earliest
+    };
+    let (member, noted, fatal) = join_from(&settings, "unread", Box::new(start));
+    asked.recv_timeout(SOON).unwrap();
+    let mut leaving = Box::pin(member.leave());
+    tokio::select! {
+        biased;
+        () = &mut leaving => panic!("it was asked nothing yet"),
+        () = std::future::ready(()) => {}
+    }
+    drop(leave);
+    leaving.await;
+    assert_eq!((fatal.reason(), noted.lock().len()), (None, 0));
+    assert_eq!(committed(&settings, "unread", 2), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn partitions_move_to_a_member_that_joins_and_no_record_is_passed_over() {
     let cluster = cluster("move", 4);
     let settings = settings(&cluster);
