@@ -80,7 +80,8 @@ impl Marks {
         self.sought.get(key)?.as_ref()
     }
 
-    /// Whether each of the keys is done: nothing that follows changes that.
+    /// Whether each of the keys is done, by what was read until now. Only a record whose time is ahead of this clock, and further than
+    /// marks are remembered, could change that.
     pub(crate) fn are_all_done(&self) -> bool {
         self.open == 0
     }
@@ -122,7 +123,9 @@ impl Marks {
                 is_forgotten: false,
             };
             let found = Found { is_forgotten: !memory.remembers(found.at, Some(memory.now)), ..found };
-            self.open -= usize::from(found.is_done() && !was_done);
+            // Open again, where what made it done was forgotten by the time of this record.
+            self.open += usize::from(was_done);
+            self.open -= usize::from(found.is_done());
             *known = Some(found);
         }
     }

@@ -36,6 +36,8 @@ struct Report {
 #[derive(Clone, Copy, Debug)]
 struct Standing {
     pending: usize,
+    /// Those of them that settle a record.
+    settling: usize,
     refused: usize,
     /// When something was last answered, or handed over while nothing was on its way.
     heard: Instant,
@@ -86,8 +88,10 @@ impl Reports {
         entry: OutcomeEntry,
         desk: &mut Desk,
     ) {
-        let new = Standing { pending: 0, refused: 0, heard: desk.now, silent: false };
-        self.standings.entry(slot).or_insert(new).pending += 1;
+        let new = Standing { pending: 0, settling: 0, refused: 0, heard: desk.now, silent: false };
+        let standing = self.standings.entry(slot).or_insert(new);
+        standing.pending += 1;
+        standing.settling += usize::from(settles.is_some());
         let key = self.reports.insert(Report { slot, settles, entry, failed_before: false });
         self.publish(key, desk);
     }
@@ -145,9 +149,10 @@ impl Reports {
         std::mem::take(&mut self.changes)
     }
 
-    /// Whether no outcome of the partition is on its way.
+    /// Whether no outcome of the partition that settles a record is on its way. No one waits for the others when the partition is
+    /// handed over: their jobs go with it, and its next owner tells how they end.
     pub(crate) fn is_idle(&self, slot: Slot) -> bool {
-        !self.standings.contains_key(&slot)
+        self.standings.get(&slot).is_none_or(|standing| standing.settling == 0)
     }
 
     /// Forgets the partition: its records are delivered again, and their outcomes told by its next owner.
@@ -179,6 +184,7 @@ impl Reports {
         }
         let Some(standing) = self.standings.get_mut(&slot) else { return };
         standing.pending -= 1;
+        standing.settling -= usize::from(settles.is_some());
         standing.heard = desk.now;
         standing.refused -= usize::from(failed_before);
         let was_silent = std::mem::take(&mut standing.silent);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tidegate_domain::mark::{Starts, Step};
-use tidegate_domain::{JobHash, Mark, Outcome};
+use tidegate_domain::mark::{Phase, Starts, Step};
+use tidegate_domain::{Attempt, Failure, JobHash, Mark, Outcome};
 use tidegate_pipeline::TopicPartition;
 use tidegate_pipeline::changelog::OpenerId;
 use tidegate_pipeline::changelog::format::{self, Entry};
@@ -15,7 +15,7 @@ use tidegate_pipeline::fakes::events::event_id;
 use tidegate_pipeline::fakes::node::OnTheirWay;
 use tidegate_pipeline::fakes::world::{TIER, until};
 use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
-use tidegate_pipeline::jobs::Job;
+use tidegate_pipeline::jobs::{Class, Job, Ordering as LaneOrder};
 use tidegate_pipeline::ports::MarkEntry;
 use tidegate_pipeline::record::OutboundRecord;
 use tokio::time::Instant;
@@ -50,15 +50,24 @@ fn committed(world: &World) -> i64 {
     world.group(&world.names.worker_group(TIER)).position(&jobs(world)).0
 }
 
-fn marks_with_started(world: &World) -> usize {
-    let started = |entry: &tidegate_pipeline::ports::MarkEntry| {
-        entry.mark.step.is_some_and(|step| step.phase == tidegate_domain::mark::Phase::Started)
-    };
+/// What was marked as started, in order.
+fn started(world: &World) -> Vec<Starts> {
     let of = |record: &tidegate_pipeline::Record| match format::read(record.value().unwrap()).unwrap().1 {
-        Entry::Marks(entries) => entries.iter().filter(|entry| started(entry)).count(),
-        _ => 0,
+        Entry::Marks(entries) => entries,
+        _ => Vec::new(),
     };
-    world.records(&world.names.marks(TIER)).iter().map(of).sum()
+    let marks = world.records(&world.names.marks(TIER));
+    let steps = marks.iter().flat_map(of).filter_map(|entry| entry.mark.step);
+    steps.filter(|step| step.phase == Phase::Started).map(|step| Starts::of(step.n)).collect()
+}
+
+fn marks_with_started(world: &World) -> usize {
+    started(world).len()
+}
+
+/// How often a job was marked to run alone.
+fn marks_alone(world: &World) -> usize {
+    started(world).iter().filter(|starts| starts.crashes == 2).count()
 }
 
 /// Workers one after the other, each dying when it runs a job of `poison`; ends when all is committed.
@@ -142,13 +151,13 @@ async fn step_of_a_death() -> Step {
     world.marks.get(&jobs(&world), &Event::new("c", "poison", "x").idempotency_key()).step.unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_job_that_kills_its_process_ends_although_the_mark_of_an_equal_one_hides_its_own() {
+/// A world with a job of key `poison`, and what its changelog says of an equal one. Whoever wrote that died. The equal one's record,
+/// and what became of it, are gone: the changelog lost its end.
+async fn after_an_equal(starts: Starts) -> World {
     let step = step_of_a_death().await;
-    let equal = Step { job: JobHash(0), n: Starts { crashes: 2, ..Starts::of(step.n) }.number(), ..step };
+    let equal = Step { job: JobHash(0), n: starts.number(), ..step };
     let world = World::new(1, 1);
     let key = Event::new("c", "poison", "x").idempotency_key();
-    // Whoever wrote this died. Its record, and what became of it, are gone: the changelog lost its end.
     let (mut opened, mut marks) = (Vec::new(), Vec::new());
     format::write_opened(OpenerId([9; 16]), 10, &mut opened);
     format::write_marks(OpenerId([9; 16]), &[MarkEntry { key, mark: Mark::step(equal) }], &mut marks);
@@ -159,10 +168,74 @@ async fn a_job_that_kills_its_process_ends_although_the_mark_of_an_equal_one_hid
         assert!(world.log.append(&record).is_some());
     }
     world.emit_job(&Event::new("c", "poison", "x"));
+    world
+}
+
+/// A worker that keeps order.
+fn worker_in_order(world: &World, script: impl Fn(&Job, usize) -> Reply + Send + Sync + 'static) -> Node {
+    let class = Class { ordering: LaneOrder::Key, max_attempts: 4, ..world.class("c") };
+    let mut node = world.worker_with_changelog(&world.disk(), vec![class], 10, Arc::new(script));
+    node.assign(&jobs(world));
+    node
+}
+
+fn fails() -> Reply {
+    Reply::Now(Outcome::Failed(Failure::transient("t", "t")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_kills_its_process_ends_although_the_mark_of_an_equal_one_hides_its_own() {
+    let world = after_an_equal(Starts { crashes: 2, ..Starts::default() }).await;
     let deaths = survive(&world, &["poison"].into(), 10).await;
     let dead = world.dead();
     assert_eq!((deaths, dead.len()), (1, 1), "alone, and not again");
     assert_eq!(dead[0].header("job-error-kind"), Some(&b"crash"[..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_order_a_job_whose_equal_was_tried_runs_alone_at_once_and_a_later_death_is_not_its_own() {
+    let world = after_an_equal(Starts { tried: 2, crashes: 1, ..Starts::default() }).await;
+    world.emit_job(&Event::new("c", "other", "x"));
+    let first = worker_in_order(&world, |job, _| match job.record().key() {
+        Some(b"poison") => fails(),
+        _ => Reply::Hang,
+    });
+    // Less than any wait in place.
+    tokio::time::sleep(500 * MILLI).await;
+    let attempts = || world.runs.all().iter().map(|run| run.attempt.0).collect::<Vec<_>>();
+    assert_eq!((attempts(), marks_alone(&world)), (vec![3, 1], 1), "alone, before the other");
+    first.kill(OnTheirWay::Lost).await;
+    let _second = worker_in_order(&world, |_, _| DONE);
+    assert!(until(60 * SECOND, || committed(&world) == 2).await);
+    assert!(world.dead().is_empty(), "{:?}", world.dead());
+    assert_eq!(attempts(), [3, 1, 1, 4], "what the mark counts goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ended_run_of_an_equal_job_lets_none_run_alone() {
+    let world = after_an_equal(Starts { tried: 1, ..Starts::default() }).await;
+    let _worker = worker_in_order(&world, |_, _| DONE);
+    assert!(until(SECOND, || committed(&world) == 1).await);
+    assert_eq!((marks_with_started(&world), marks_alone(&world)), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_order_a_suspect_that_snoozed_is_not_blamed_for_a_death_meanwhile() {
+    let world = World::new(1, 1);
+    world.emit_job(&Event::new("c", "tired", "x"));
+    for runs in 1..=2 {
+        let node = worker_in_order(&world, |_, _| Reply::Hang);
+        assert!(until(SECOND, || world.runs.count() == runs).await);
+        node.kill(OnTheirWay::Lost).await;
+    }
+    let third = worker_in_order(&world, |_, _| Reply::Now(Outcome::Snooze(60 * SECOND)));
+    assert!(until(SECOND, || world.runs.count() == 3 && marks_alone(&world) == 1).await);
+    tokio::time::sleep(SECOND).await;
+    third.kill(OnTheirWay::Lost).await;
+    let _fourth = worker_in_order(&world, |_, _| DONE);
+    assert!(until(SECOND, || committed(&world) == 1).await);
+    assert!(world.dead().is_empty(), "{:?}", world.dead());
+    assert_eq!(world.runs.all().last().map(|run| run.attempt), Some(Attempt(1)), "a snooze is no attempt");
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,16 +282,7 @@ async fn of_a_window_whose_workers_die_twice_only_what_ran_or_was_next_runs_alon
     }
     let _third = worker(&world, 16, |_, _| DONE);
     assert!(until(10 * SECOND, || committed(&world) == 2000).await, "{}", committed(&world));
-    let alone = |record: &tidegate_pipeline::Record| match format::read(record.value().unwrap()).unwrap().1 {
-        Entry::Marks(marks) => marks
-            .iter()
-            .filter_map(|entry| entry.mark.step)
-            .filter(|step| step.phase == tidegate_domain::mark::Phase::Started)
-            .filter(|step| tidegate_domain::mark::Starts::of(step.n).crashes == 2)
-            .count(),
-        _ => 0,
-    };
-    let alone: usize = world.records(&world.names.marks(TIER)).iter().map(alone).sum();
+    let alone = marks_alone(&world);
     assert!((16..=16 + 2 * 32).contains(&alone), "{alone}");
     assert!(world.dead().is_empty());
 }
@@ -288,16 +352,11 @@ async fn a_revoke_at_its_deadline_makes_nothing_suspect() {
 
 #[tokio::test(start_paused = true)]
 async fn in_order_what_runs_with_care_still_counts_its_attempts() {
-    use tidegate_domain::Failure;
-    use tidegate_pipeline::jobs::{Class, Ordering as LaneOrder};
     let world = World::new(1, 1);
-    let class = || Class { ordering: LaneOrder::Key, max_attempts: 4, ..world.class("c") };
-    let fails = |_: &Job, _: usize| Reply::Now(Outcome::Failed(Failure::transient("t", "t")));
     emit(&world, 1);
     let mut attempts = 0;
     for _death in 0..3 {
-        let mut node = world.worker_with_changelog(&world.disk(), vec![class()], 10, Arc::new(fails));
-        node.assign(&jobs(&world));
+        let node = worker_in_order(&world, |_, _| fails());
         let before = world.runs.count();
         if !until(120 * SECOND, || world.runs.count() > before || committed(&world) == 1).await {
             break;
@@ -306,8 +365,7 @@ async fn in_order_what_runs_with_care_still_counts_its_attempts() {
         attempts = world.runs.count();
         node.kill(OnTheirWay::Lost).await;
     }
-    let mut node = world.worker_with_changelog(&world.disk(), vec![class()], 10, Arc::new(fails));
-    node.assign(&jobs(&world));
+    let _node = worker_in_order(&world, |_, _| fails());
     assert!(until(600 * SECOND, || committed(&world) == 1).await);
     let dead = world.dead();
     assert_eq!(

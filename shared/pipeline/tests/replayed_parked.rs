@@ -13,6 +13,7 @@ use tidegate_pipeline::fakes::world::{Force, TIER, until};
 use tidegate_pipeline::fakes::{Event, Fate, Node, Port, Reply, World};
 use tidegate_pipeline::jobs::{Class, Guard, Job};
 use tidegate_pipeline::journal::OutcomeEntry;
+use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -197,4 +198,35 @@ async fn while_the_journal_cannot_be_written_a_parked_replay_is_told_once_when_i
     tokio::time::sleep(15 * MINUTE).await;
     let resolved = parked.answers().iter().filter(|answer| **answer == "resolved").count();
     assert_eq!(resolved, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_word_on_its_way_holds_up_no_hand_over() {
+    for answer in [Fate::Fails(10 * MILLI), Fate::Succeeds(60 * MINUTE)] {
+        let (parked, mut node) = Parked::with_dead(&[("c", "dead")]).await;
+        node.faults().always(parked.journal(), answer);
+        parked.replay(1);
+        // It is told, and that is not acknowledged.
+        let journal_troubles = || !node.told().troubles.is_empty();
+        assert!(until(10 * MINUTE, journal_troubles).await);
+        let (began, settled) = (Instant::now(), parked.committed());
+        let positions = node.revoke(&[parked.world.jobs_partition(0)], 25 * SECOND).await;
+        assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
+        assert_eq!(positions[0].1.0, settled, "its record is the next owner's");
+        let _next = parked.worker();
+        assert!(until(5 * SECOND, || parked.words().len() == 1).await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_settles_its_record_holds_up_a_hand_over() {
+    let (parked, mut node) = Parked::with_dead(&[("d", "dead")]).await;
+    node.faults().always(parked.journal(), Fate::Succeeds(5 * SECOND));
+    parked.answers.store(true, Ordering::Relaxed);
+    let (runs, before) = (parked.world.runs.count(), parked.committed());
+    parked.replay(1);
+    assert!(until(SECOND, || parked.world.runs.count() == runs + 1).await);
+    tokio::time::sleep(SECOND).await;
+    let positions = node.revoke(&[parked.world.jobs_partition(0)], 25 * SECOND).await;
+    assert_eq!((positions[0].1.0, parked.answers()), (before + 1, vec!["resolved"]));
 }

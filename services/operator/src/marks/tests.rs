@@ -77,6 +77,18 @@ fn a_later_entry_keeps_what_was_not_forgotten_by_then_and_brings_nothing_back() 
 }
 
 #[test]
+fn a_done_key_that_a_later_entry_finds_forgotten_is_open_again() {
+    let mut marks = Marks::of([key(1)]);
+    marks.look(&record(95, &[entry(1, None)]), &MEMORY);
+    assert!(marks.are_all_done());
+    // By a clock that is ahead of this one.
+    marks.look(&record(106, &[entry(1, Some(Phase::Dead))]), &MEMORY);
+    assert!(!marks.are_all_done() && !done(&marks, 1));
+    marks.look(&record(107, &[entry(1, None)]), &MEMORY);
+    assert!(marks.are_all_done() && done(&marks, 1));
+}
+
+#[test]
 fn what_is_no_entry_says_nothing() {
     let mut marks = Marks::of([key(1)]);
     for value in [None, Some(&b"x"[..])] {

@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use tidegate_domain::mark::{Phase, Starts};
-use tidegate_domain::{Failure, FailureKind, Mark};
+use tidegate_domain::{Attempt, Failure, FailureKind, Mark};
 use tracing::{info, warn};
 
 use super::in_hand::{InHand, State};
+use super::job::Ordering;
 use super::stage::JobStage;
 use crate::keyed::Key;
 use crate::ports::MarkEntry;
@@ -89,7 +90,7 @@ impl JobStage {
         match in_hand.starts().map_or(0, |starts| starts.crashes) {
             0 if partition.suspects == 0 => Care::None,
             // What an equal job did to its process, this one would.
-            0 if in_hand.equal_starts().is_some() => Care::Alone,
+            0 if in_hand.equal_starts().is_some_and(|equal| equal.crashes > 0) => Care::Alone,
             0 => {
                 partition.suspects -= 1;
                 Care::MarkFirst
@@ -101,11 +102,18 @@ impl JobStage {
 
     /// Starts the job when this mark is acknowledged.
     fn mark_started(&mut self, key: Key, crashes: u32, desk: &mut Desk) {
+        let in_order = self.class(self.jobs[key].job.class).ordering == Ordering::Key;
         let in_hand = &mut self.jobs[key];
         in_hand.careful = true;
         in_hand.state = State::BeingMarked;
         self.being_marked += 1;
-        self.note_starts(key, Starts { crashes, ..self.jobs[key].starts_so_far() }, desk);
+        let so_far = in_hand.starts_so_far();
+        if in_order {
+            // What its mark counts as tried may be an equal job's. Were this attempt not the next one, it would be taken for one that
+            // is over, whose back-off is to be waited for: under a mark that says that it runs.
+            in_hand.attempt = in_hand.attempt.max(Attempt(so_far.tried.saturating_add(1)));
+        }
+        self.note_starts(key, Starts { crashes, ..so_far }, desk);
         if let Some(partition) = self.partitions.get_mut(&self.jobs[key].slot) {
             partition.pending.starts.push(key);
         }

@@ -66,6 +66,24 @@ impl InHand {
         equal.map(|step| Starts::of(step.n))
     }
 
+    /// The phase and `n` of the step that says that its run ended and another one follows in place, where there is anything to say.
+    pub(super) fn ended_in_place(&self, tried: u32) -> Option<(Phase, u32)> {
+        if !self.careful && self.starts().is_none() {
+            return (tried > 0).then_some((Phase::Tried, tried));
+        }
+        // A later phase wins: what was started with care counts its tries in that phase. It survived this one, and so no later death
+        // is its own: where no try is counted, for it snoozes, what was said of this turn is taken back.
+        let before = self.starts().unwrap_or_default();
+        let ended = if tried > before.tried {
+            Starts { tried, ..Starts::default() }
+        } else if before.crashes > 0 {
+            Starts { given_back: before.given_back + 1, crashes: 0, ..before }
+        } else {
+            return None;
+        };
+        Some((Phase::Started, ended.number()))
+    }
+
     /// How often it was tried in place already.
     pub(super) fn tried(&self) -> u32 {
         let started = self.starts().map_or(0, |starts| starts.tried);

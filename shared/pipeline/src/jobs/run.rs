@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use futures_util::task::noop_waker_ref;
 use tidegate_domain::inbox::Answer;
 use tidegate_domain::ladder::{LastStraw, Limits, Next};
-use tidegate_domain::mark::{Mark, Phase, Starts};
+use tidegate_domain::mark::{Mark, Phase};
 use tidegate_domain::{Attempt, Failure, FailureKind, Outcome};
 use tokio::time::Instant;
 use tracing::{debug, warn};
@@ -142,13 +142,7 @@ impl JobStage {
         in_hand.attempt = next;
         in_hand.due = desk.wall.after(wait);
         in_hand.state = State::WaitingInPlace;
-        if tried > 0 {
-            // A later phase wins: what was started with care counts its tries in that phase. It survived this one.
-            let (phase, n) = if in_hand.careful || in_hand.starts().is_some() {
-                (Phase::Started, Starts { tried, ..Starts::default() }.number())
-            } else {
-                (Phase::Tried, tried)
-            };
+        if let Some((phase, n)) = in_hand.ended_in_place(tried) {
             let step = in_hand.job.step(in_hand.round, in_hand.hop, phase, n, desk.wall);
             let entry = MarkEntry { key: in_hand.job.key, mark: Mark::step(step) };
             let (slot, known) = (in_hand.slot, in_hand.known);
