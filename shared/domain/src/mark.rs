@@ -47,7 +47,7 @@ pub struct Step {
 pub struct Starts {
     /// How often it ran in place before.
     pub tried: u32,
-    /// How often it was to run alone and did not: what was said of that turn is taken back.
+    /// How often what was said of a turn is taken back without a try: it was to run alone and did not, or it ran and snoozed.
     pub given_back: u32,
     /// Of how many deaths of a process it is a suspect should this one die now: 1, it ran among others; 2, it ran alone the second
     /// time. 0: the run that this step speaks of ended.
