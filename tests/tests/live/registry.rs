@@ -137,6 +137,41 @@ fn a_registry_whose_authority_is_named_is_trusted_and_read_over_tls() {
 }
 
 #[test]
+fn a_redirect_that_leaves_out_the_log_in_is_told_with_the_address_that_accepts_it() {
+    let mut pipeline = pipeline("registry-redirect");
+    let root = root();
+    let private = Endpoint::start(move |call| match call.header("authorization") {
+        Some("Bearer let-me-in") => answer_of(&root, &call.path),
+        _ => Answer::status(401).body("who are you?"),
+    });
+    let front = TlsFront::before(&private.url());
+    let (right, authority) = (format!("https://127.0.0.1:{}{PATH}", front.port()), front.authority());
+    let to = format!("https://127.0.0.1:{}", front.port());
+    let plain = Endpoint::start(move |call| {
+        Answer::status(301).header("location", &format!("{to}{path}", path = call.path))
+    });
+    let wrong = format!("{}{PATH}", plain.url());
+    let environment = |url| {
+        [
+            ("TIDEGATE_REGISTRY__URL", url),
+            ("TIDEGATE_REGISTRY__BEARER_TOKEN", "let-me-in"),
+            ("SSL_CERT_FILE", authority.as_str()),
+        ]
+    };
+    pipeline.launch("ingest", &["ingest"], &environment(wrong.as_str()));
+    let process = pipeline.process("ingest");
+    let exit = process.wait(SOON);
+    let log = process.stderr();
+    assert_eq!(exit, Exit(2), "{log}");
+    let said = format!("at {wrong} redirects to {right}; write that in registry.url");
+    assert!(error_of(&log).contains(&said), "`{said}` is missing in: {log}");
+    assert!(!log.contains("let-me-in"), "{log}");
+    // Which is right.
+    pipeline.launch("ingest", &["ingest"], &environment(right.as_str()));
+    pipeline.client.wait_for_count(&pipeline.topic("default.jobs"), 1, SOON);
+}
+
+#[test]
 fn a_registry_that_is_away_at_the_start_is_told_with_its_address_and_waited_for() {
     let mut pipeline = pipeline("registry-away");
     let root = root();

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 
-use reqwest::header::ACCEPT;
-use reqwest::{Client, StatusCode, Url};
+use reqwest::header::{ACCEPT, LOCATION};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Response, StatusCode, Url};
 use tracing::warn;
 
 use super::answer::without_library;
@@ -15,6 +16,8 @@ use super::settings::{RegistryAuth, RegistrySettings, RegistrySettingsError};
 const USUAL_PATHS: [&str; 4] = ["", "/apis/ccompat/v7", "/apis/ccompat/v8", "/apis/ccompat/v6"];
 /// As much of an answer as tells what it is.
 const ENOUGH: usize = 4096;
+/// As many redirects as the client of the schemas follows.
+const MAX_REDIRECTS: usize = 10;
 /// How OpenSSL calls a certificate that it does not trust.
 const UNVERIFIED: &str = "certificate verify failed";
 
@@ -28,6 +31,8 @@ struct Asker<'s> {
 struct Told {
     status: StatusCode,
     beginning: Vec<u8>,
+    /// Where the question was sent on to, whether it was followed there or not.
+    sent_on: Option<Url>,
 }
 
 /// Whether one of the addresses is a registry's, which lets this user read one of the `subjects`. The addresses are of equal instances,
@@ -52,12 +57,26 @@ pub(super) async fn check(settings: &RegistrySettings, subjects: &[String]) -> R
 fn client(settings: &RegistrySettings, url: &str, proxies: Proxies) -> Result<Client, RegistryFault> {
     let built = settings.http().and_then(|builder| {
         let builder = match proxies {
-            Proxies::OfTheSystem => builder,
-            Proxies::None => builder.no_proxy().redirect(reqwest::redirect::Policy::none()),
+            Proxies::OfTheSystem => builder.redirect(redirects(&settings.auth)),
+            Proxies::None => builder.no_proxy().redirect(Policy::none()),
         };
         builder.build().map_err(|error| RegistrySettingsError::BadClient { reason: error.to_string() })
     });
     built.map_err(|error| RegistryFault::Away { url: url.to_owned(), reason: error.to_string() })
+}
+
+/// Follows redirects as the client of the schemas does, and stops where that one would leave out the credentials: what a server says to
+/// nobody must not be told as a refused log-in.
+fn redirects(auth: &RegistryAuth) -> Policy {
+    let has_credentials = *auth != RegistryAuth::None;
+    Policy::custom(move |attempt| {
+        let came_from = attempt.previous().last().map(Url::origin);
+        let loses_them = has_credentials && came_from != Some(attempt.url().origin());
+        match loses_them || attempt.previous().len() > MAX_REDIRECTS {
+            true => attempt.stop(),
+            false => attempt.follow(),
+        }
+    })
 }
 
 /// Which proxies a client asks through.
@@ -82,6 +101,9 @@ impl<'s> Asker<'s> {
 
     async fn weigh(&self, url: &str, told: &Told, subjects: &[String]) -> Result<(), RegistryFault> {
         let (url, answer) = (url.to_owned(), told.summary());
+        if let Some(to) = told.sent_on_without_credentials(&url) {
+            return self.look_without_credentials(url, to).await;
+        }
         match told.status {
             _ if told.is_list() => Ok(()),
             StatusCode::UNAUTHORIZED => Err(RegistryFault::LogIn { url, answer }),
@@ -100,6 +122,14 @@ impl<'s> Asker<'s> {
             // nginx and Go tell so a client that speaks plain HTTP to their TLS.
             StatusCode::BAD_REQUEST if self.speaks_tls(&url).await => Err(RegistryFault::Tls { url }),
             _ => Err(self.elsewhere(url, told).await),
+        }
+    }
+
+    /// The client of the schemas follows a redirect to another server without credentials. Where nobody asks for them, that works.
+    async fn look_without_credentials(&self, url: String, to: &Url) -> Result<(), RegistryFault> {
+        match self.get(&self.client, to.as_str(), &RegistryAuth::None).await {
+            Ok(told) if told.is_list() => Ok(()),
+            _ => Err(redirected(url, to)),
         }
     }
 
@@ -123,6 +153,9 @@ impl<'s> Asker<'s> {
         let answer = told.summary();
         if let Some(found) = self.usual_place(&url).await {
             return RegistryFault::WrongPath { url, answer, found: Some(found) };
+        }
+        if let Some(to) = told.sent_on.as_ref().filter(|to| base(to) != url) {
+            return RegistryFault::Redirect { url, to: base(to) };
         }
         match told.is_of_api() {
             true => RegistryFault::WrongPath { url, answer, found: None },
@@ -162,17 +195,19 @@ impl<'s> Asker<'s> {
         }
     }
 
-    /// A server of TLS tells a plain request that it is bad, if it tells anything.
+    /// A server of TLS tells a plain request that it is bad, or sends it on to `https`, if it tells anything.
     async fn speaks_plain_http(&self, url: &str) -> bool {
-        let told = self.get_from_itself(&url.replacen("https:", "http:", 1)).await;
-        told.is_ok_and(|told| told.status != StatusCode::BAD_REQUEST)
+        let Some(plain) = in_protocol(url, "http") else { return false };
+        let told = self.get_from_itself(&plain).await;
+        told.is_ok_and(|told| told.status != StatusCode::BAD_REQUEST && !told.is_sent_to_tls())
     }
 
     async fn speaks_tls(&self, url: &str) -> bool {
         if !url.starts_with("http:") {
             return false;
         }
-        match self.get_from_itself(&url.replacen("http:", "https:", 1)).await {
+        let Some(tls) = in_protocol(url, "https") else { return false };
+        match self.get_from_itself(&tls).await {
             Ok(_) => true,
             Err(cause) => cause.contains(UNVERIFIED),
         }
@@ -196,13 +231,14 @@ impl<'s> Asker<'s> {
             RegistryAuth::Bearer(token) => request.bearer_auth(token),
         };
         let mut response = request.send().await?;
+        let sent_on = sent_on(url, &response);
         let mut beginning = Vec::new();
         while beginning.len() < ENOUGH
             && let Some(chunk) = response.chunk().await?
         {
             beginning.extend_from_slice(&chunk);
         }
-        Ok(Told { status: response.status(), beginning })
+        Ok(Told { status: response.status(), beginning, sent_on })
     }
 }
 
@@ -218,12 +254,66 @@ impl Told {
         error.is_some_and(|error| error["error_code"].is_u64() && error["message"].is_string())
     }
 
+    /// The other server to which the question was sent on, if that one got no credentials and that may be why there is no list.
+    fn sent_on_without_credentials(&self, url: &str) -> Option<&Url> {
+        let is_refused = self.status.is_redirection()
+            || matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let asked = Url::parse(url).ok()?.origin();
+        self.sent_on.as_ref().filter(|to| is_refused && to.origin() != asked)
+    }
+
+    fn is_sent_to_tls(&self) -> bool {
+        self.status.is_redirection() && self.sent_on.as_ref().is_some_and(|to| to.scheme() == "https")
+    }
+
     /// `status 404 Not Found`; of a success, that it does not help.
     fn summary(&self) -> String {
         match self.status.is_success() {
             true => "it answers, and not with a list of subjects".to_owned(),
             false => format!("it answers with status {}", self.status),
         }
+    }
+}
+
+/// The same port of the same server in another protocol. What listens at that protocol's own port is another server, and proves nothing.
+fn in_protocol(url: &str, scheme: &str) -> Option<String> {
+    let mut url = Url::parse(url).ok()?;
+    let port = url.port_or_known_default();
+    url.set_scheme(scheme).ok()?;
+    url.set_port(port).ok()?;
+    Some(url.as_str().trim_end_matches('/').to_owned())
+}
+
+/// Where a question was sent on to, by a redirect that was followed or by one that was not.
+fn sent_on(asked: &str, response: &Response) -> Option<Url> {
+    let answered = response.url();
+    if response.status().is_redirection() {
+        return answered.join(response.headers().get(LOCATION)?.to_str().ok()?).ok();
+    }
+    let asked = Url::parse(asked).ok()?;
+    let is_elsewhere = (asked.origin(), asked.path()) != (answered.origin(), answered.path());
+    is_elsewhere.then(|| answered.clone())
+}
+
+/// What to write as the registry's address, so that `/subjects` is asked there. A query may hold secrets, as those of log-in pages do.
+fn base(to: &Url) -> String {
+    let mut to = to.clone();
+    to.set_query(None);
+    to.set_fragment(None);
+    let to = to.as_str().trim_end_matches('/');
+    to.strip_suffix("/subjects").unwrap_or(to).to_owned()
+}
+
+/// A redirect to the same address with `https://` says how to write it; with any other one, `https://` alone would not help.
+fn redirected(url: String, to: &Url) -> RegistryFault {
+    let to = base(to);
+    let with_tls = Url::parse(&url).ok().and_then(|mut with_tls| {
+        with_tls.set_scheme("https").ok()?;
+        Some(with_tls.as_str().trim_end_matches('/').to_owned())
+    });
+    match url.starts_with("http:") && with_tls.as_ref() == Some(&to) {
+        true => RegistryFault::Tls { url },
+        false => RegistryFault::Redirect { url, to },
     }
 }
 

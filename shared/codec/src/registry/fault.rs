@@ -52,6 +52,14 @@ pub enum RegistryFault {
         /// Where on that server the API is, if it was found.
         found: Option<String>,
     },
+    /// It redirects to another address, and whoever is redirected gets no schemas there: credentials are left out on the way to another
+    /// server.
+    Redirect {
+        /// The address.
+        url: String,
+        /// Where to.
+        to: String,
+    },
     /// A server answers, and nothing shows that it is a registry's.
     NoRegistry {
         /// The address.
@@ -77,7 +85,7 @@ impl RegistryFault {
     pub fn weight(&self) -> Weight {
         match self {
             Self::Away { .. } => Weight::Passes,
-            Self::NoRegistry { .. } => Weight::MayPass,
+            Self::Redirect { .. } | Self::NoRegistry { .. } => Weight::MayPass,
             _ => Weight::Certain,
         }
     }
@@ -108,6 +116,7 @@ impl RegistryFault {
             Self::WrongPath { url, answer, found: Some(found) } => {
                 format!("there is no schema registry at {url} ({answer}), and there is one at {found}")
             }
+            Self::Redirect { url, to } => format!("the schema registry at {url} redirects to {to}"),
             Self::NoRegistry { url, answer } => format!("there is no schema registry at {url}: {answer}"),
         }
     }
@@ -131,7 +140,7 @@ impl RegistryFault {
             Self::Forbidden { .. } => {
                 "grant it to read the subjects of the sources, or log in as a user who may".to_owned()
             }
-            Self::WrongPath { found: Some(_), .. } => format!("write that in {setting}"),
+            Self::WrongPath { found: Some(_), .. } | Self::Redirect { .. } => format!("write that in {setting}"),
             Self::WrongPath { found: None, .. } | Self::NoRegistry { .. } => format!(
                 "correct {setting}, with the path of the API if it has one: Apicurio's is /apis/ccompat/v7"
             ),

@@ -23,6 +23,8 @@ pub(super) struct Stub {
 #[derive(Clone)]
 pub(super) enum Answered {
     With(u16, String),
+    /// A redirect with its `Location`.
+    To(u16, String),
     Never,
     After(Duration, String),
 }
@@ -71,6 +73,10 @@ async fn answer(State(stub): State<Stub>, Path(path): Path<String>, headers: Hea
     match answered {
         Answered::With(status, body) => {
             (StatusCode::from_u16(status).expect("a status"), body).into_response()
+        }
+        Answered::To(status, location) => {
+            let status = StatusCode::from_u16(status).expect("a status");
+            (status, [("location", location)]).into_response()
         }
         Answered::After(delay, body) => {
             tokio::time::sleep(delay).await;

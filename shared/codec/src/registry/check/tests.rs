@@ -1,3 +1,4 @@
+use super::in_protocol;
 use crate::registry::tests::{Answered, Stub, TIMEOUT, status};
 use crate::{RegistryAuth, RegistryFault, RegistrySettings, SchemaRegistry, Weight};
 
@@ -9,8 +10,25 @@ fn list() -> Answered {
     Answered::With(200, r#"["orders-value"]"#.to_owned())
 }
 
+fn user() -> RegistryAuth {
+    RegistryAuth::Basic { user: "me".to_owned(), password: "hidden".to_owned() }
+}
+
+/// The address of a server that redirects to what is made of that address.
+async fn redirecting(status: u16, location: impl Fn(&str) -> String) -> String {
+    let stub = Stub::default();
+    let url = stub.start().await;
+    let url = url.trim_end_matches('/');
+    let _ = stub.on("subjects", [Answered::To(status, location(url))]);
+    url.to_owned()
+}
+
 async fn checked(urls: Vec<String>) -> Result<(), RegistryFault> {
-    let settings = RegistrySettings { timeout: TIMEOUT, ..RegistrySettings::new(urls) };
+    checked_as(RegistryAuth::None, urls).await
+}
+
+async fn checked_as(auth: RegistryAuth, urls: Vec<String>) -> Result<(), RegistryFault> {
+    let settings = RegistrySettings { auth, ..RegistrySettings::new(urls) };
     SchemaRegistry::new(&settings).expect("a client").check(&["orders-value".to_owned()]).await
 }
 
@@ -38,15 +56,18 @@ async fn a_registry_that_cannot_answer_now_is_away() {
         assert!(told.contains(&url) && told.contains(&code.to_string()), "{told}");
         assert!(told.ends_with("; check registry.url, and that it runs"), "{told}");
     }
-    let (fault, _) = fault(Answered::Never).await;
+    let silent = Stub::default().on("subjects", [Answered::Never]).start().await;
+    let settings = RegistrySettings { timeout: TIMEOUT, ..RegistrySettings::new(vec![silent]) };
+    let fault = SchemaRegistry::new(&settings).expect("a client").check(&[]).await.expect_err("it is silent");
     assert_eq!(fault.weight(), Weight::Passes, "{fault}");
 }
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_is_away_with_either_scheme() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    drop(listener);
+    // It holds the port and does not listen, so that no other test gets it.
+    let holder = tokio::net::TcpSocket::new_v4().expect("a socket");
+    holder.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+    let address = holder.local_addr().expect("an address");
     for scheme in ["http", "https"] {
         let fault = checked(vec![format!("{scheme}://{address}")]).await.expect_err("nobody is there");
         let RegistryFault::Away { reason, .. } = &fault else { panic!("{fault}") };
@@ -148,16 +169,100 @@ async fn of_several_addresses_one_that_answers_or_may_come_back_is_enough() {
 #[tokio::test]
 async fn credentials_go_to_the_address_that_was_configured_and_are_not_told() {
     let stub = Stub::default().on("subjects", [status(401)]);
-    let auth = RegistryAuth::Basic { user: "me".to_owned(), password: "hidden".to_owned() };
-    let settings = RegistrySettings { auth: auth.clone(), ..RegistrySettings::new(vec![stub.start().await]) };
-    let fault = SchemaRegistry::new(&settings).expect("a client").check(&[]).await.expect_err("refused");
+    let fault = checked_as(user(), vec![stub.start().await]).await.expect_err("refused");
     assert_eq!(stub.seen_auth.lock().as_deref(), Some("Basic bWU6aGlkZGVu"));
     assert!(!fault.to_string().contains("hidden"));
     // It may be anybody's server: that it speaks no TLS is asked without saying who asks.
     let stub = Stub::default().on("subjects", [list()]);
     let https = stub.start().await.replace("http:", "https:");
-    let settings = RegistrySettings { auth, ..RegistrySettings::new(vec![https]) };
-    let fault = SchemaRegistry::new(&settings).expect("a client").check(&[]).await.expect_err("no TLS");
+    let fault = checked_as(user(), vec![https]).await.expect_err("no TLS");
     assert!(matches!(fault, RegistryFault::NoTls { .. }) && stub.asked() == 1, "{fault}");
     assert_eq!(stub.seen_auth.lock().as_deref(), None);
+}
+
+#[test]
+fn the_other_protocol_is_asked_for_at_the_same_port() {
+    for (url, scheme, asked) in [
+        ("https://registry", "http", "http://registry:443"),
+        ("http://registry", "https", "https://registry:80"),
+        ("https://registry:8081/apis/ccompat/v7", "http", "http://registry:8081/apis/ccompat/v7"),
+        ("http://registry:443/a", "https", "https://registry/a"),
+        ("https://[::1]/a", "http", "http://[::1]:443/a"),
+    ] {
+        assert_eq!(in_protocol(url, scheme).as_deref(), Some(asked), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_sends_plain_requests_on_to_tls_is_not_told_to_lack_it() {
+    let to_tls = |url: &str| format!("{}/subjects", url.replace("http:", "https:"));
+    let url = redirecting(301, to_tls).await;
+    let fault = checked(vec![url.replace("http:", "https:")]).await.expect_err("it speaks no TLS now");
+    assert!(matches!(fault, RegistryFault::Away { .. }), "{fault}");
+    // One that sends plain requests on to plain HTTP has no TLS.
+    let url = redirecting(301, |url| format!("{url}/elsewhere")).await;
+    let fault = checked(vec![url.replace("http:", "https:")]).await.expect_err("it speaks no TLS");
+    assert!(matches!(fault, RegistryFault::NoTls { .. }), "{fault}");
+}
+
+#[tokio::test]
+async fn a_redirect_to_the_same_address_with_tls_loses_the_log_in_and_is_told_with_https() {
+    for status in [301, 302, 307, 308] {
+        let url = redirecting(status, |url| format!("{}/subjects", url.replace("http:", "https:"))).await;
+        let fault = checked_as(user(), vec![url.clone()]).await.expect_err("the log-in is left out");
+        assert_eq!((fault.clone(), fault.weight()), (RegistryFault::Tls { url }, Weight::Certain));
+        assert!(fault.to_string().ends_with("; write https:// in registry.url"), "{fault}");
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_to_another_server_loses_the_log_in_and_is_told_with_its_address() {
+    let private = Stub::default().on("v7/subjects", [status(401)]);
+    let other = private.start().await;
+    for auth in [user(), RegistryAuth::Bearer("hidden".to_owned()), RegistryAuth::None] {
+        let url = redirecting(302, |_| format!("{other}v7/subjects?state=hidden#a")).await;
+        let fault = checked_as(auth, vec![url.clone()]).await.expect_err("the log-in is left out");
+        assert_eq!(fault.weight(), Weight::MayPass);
+        let told = fault.told_of("--registry");
+        let right = format!("{other}v7");
+        let expected = format!("the schema registry at {url} redirects to {right}; write that in --registry");
+        assert_eq!(told, expected);
+    }
+    assert_eq!(private.seen_auth.lock().as_deref(), None);
+}
+
+#[tokio::test]
+async fn a_registry_behind_a_redirect_that_reads_its_schemas_is_one() {
+    let open = Stub::default().on("subjects", [list()]).start().await;
+    for auth in [user(), RegistryAuth::None] {
+        let url = redirecting(307, |_| format!("{open}subjects")).await;
+        assert_eq!(checked_as(auth, vec![url]).await, Ok(()));
+    }
+    // On the same server the log-in goes along, and is what is wrong when it is refused.
+    let moved = Answered::To(301, "/moved/subjects".to_owned());
+    let stub = Stub::default().on("subjects", [moved]).on("moved/subjects", [list(), status(401)]);
+    let url = stub.start().await;
+    assert_eq!(checked_as(user(), vec![url.clone()]).await, Ok(()));
+    assert_eq!(stub.seen_auth.lock().as_deref(), Some("Basic bWU6aGlkZGVu"));
+    let fault = checked_as(user(), vec![url]).await.expect_err("refused");
+    assert!(matches!(fault, RegistryFault::LogIn { .. }), "{fault}");
+}
+
+#[tokio::test]
+async fn a_redirect_may_pass_and_what_cannot_answer_behind_one_is_away() {
+    let behind = Stub::default().on("subjects", [status(503)]).on("soon", [page(200)]).start().await;
+    let url = redirecting(302, |_| format!("{behind}subjects")).await;
+    let fault = checked(vec![url]).await.expect_err("it can't answer");
+    assert_eq!(fault.weight(), Weight::Passes, "{fault}");
+    // A page for the time being, and a circle.
+    let url = redirecting(302, |_| format!("{behind}soon")).await;
+    let fault = checked(vec![url]).await.expect_err("it is a page");
+    assert!(
+        matches!(&fault, RegistryFault::Redirect { to, .. } if *to == format!("{behind}soon")),
+        "{fault}"
+    );
+    assert_eq!(fault.weight(), Weight::MayPass);
+    let url = redirecting(302, |_| "/subjects".to_owned()).await;
+    let fault = checked(vec![url]).await.expect_err("it is a circle");
+    assert!(matches!(fault, RegistryFault::NoRegistry { .. }), "{fault}");
 }
