@@ -30,7 +30,7 @@ pub(crate) fn delays() -> Vec<String> {
 /// How long an attempt may take.
 pub(crate) const TIME_LIMIT: Duration = Duration::from_secs(3);
 /// How long running jobs may go on when their partition moves away.
-pub(crate) const DRAIN_DEADLINE: Duration = Duration::from_secs(6);
+const DRAIN_DEADLINE: Duration = Duration::from_secs(6);
 
 /// Each group with the topics that it reads.
 pub(crate) fn groups() -> Vec<(String, Vec<String>)> {

@@ -14,6 +14,8 @@ use crate::print_note;
 
 /// How often long work tells how far it is.
 const TELL: Duration = Duration::from_secs(2);
+/// The same where nobody watches, but somebody may read it later.
+const TELL_A_LOG: Duration = Duration::from_secs(30);
 
 /// An inbox that is up to date.
 pub(crate) struct Opened {
@@ -93,18 +95,26 @@ fn place(named: &str) -> Option<(i32, i64)> {
 /// Tells a person at a terminal now and then how far long work is.
 pub(crate) struct Teller {
     last: Instant,
-    to_person: bool,
+    every: Duration,
+    said: String,
 }
 
 impl Teller {
     pub(crate) fn new() -> Self {
-        Self { last: Instant::now(), to_person: std::io::stderr().is_terminal() }
+        let every = if std::io::stderr().is_terminal() { TELL } else { TELL_A_LOG };
+        Self { last: Instant::now(), every, said: String::new() }
     }
 
     pub(crate) fn tell(&mut self, what: impl FnOnce() -> String) {
-        if self.to_person && self.last.elapsed() >= TELL {
-            self.last = Instant::now();
-            print_note(&what());
+        if self.last.elapsed() < self.every {
+            return;
+        }
+        self.last = Instant::now();
+        let what = what();
+        // What holds for an hour is said once.
+        if what != self.said {
+            print_note(&what);
+            self.said = what;
         }
     }
 }

@@ -119,7 +119,8 @@ fn steered_run(opened: &Opened, replay: &Replay, run: RunId, steer: Steer) -> An
             let why = replay.reason.as_deref().unwrap_or("an operator stopped it");
             opened.inbox.stop(run, &by, why)?;
             format!(
-                "run {run} is stopped: what is published already goes on, what is not is as it was before"
+                "run {run} is stopped: what is published already goes on; what was about to be (with a rate: within ten seconds) stays \
+                 `replaying`, and `tidegate dlq reopen --state replaying` lets go of it; the rest is as it was before"
             )
         }
         (Steer::Pause | Steer::Stop, RunStatus::Stopped | RunStatus::Finished) => {

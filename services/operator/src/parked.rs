@@ -5,16 +5,13 @@ use jiff::tz::TimeZone;
 use tidegate_domain::UnixMillis;
 use tidegate_pipeline::journal::ParkedEntry;
 
-/// What it waits for, in words: times are in UTC.
+/// What it waits for, in words: times are in UTC. When it is probed next is left out: that has passed long before the next word comes.
 pub(crate) fn words(parked: &ParkedEntry) -> String {
-    let ParkedEntry { class, since, probe } = parked;
-    let since = clock(*since);
-    match probe {
-        Some(probe) => {
-            format!("class {class} is parked since {since}, and its next probe is due at {}", clock(*probe))
-        }
-        None => format!("class {class} is parked since {since}, and a probe of it was running"),
-    }
+    format!(
+        "class {} is parked since {} and runs when a probe of it passes",
+        parked.class,
+        clock(parked.since)
+    )
 }
 
 fn clock(at: UnixMillis) -> String {
@@ -28,18 +25,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_which_class_is_parked_and_since_when_and_when_it_is_probed() {
+    fn it_says_which_class_is_parked_and_since_when() {
         let since = UnixMillis(1_764_432_012_345);
-        let entry = |probe| ParkedEntry { class: "charge".to_owned(), since, probe };
-        let told = words(&entry(Some(UnixMillis(1_764_432_042_000))));
-        assert_eq!(
-            told,
-            "class charge is parked since 2025-11-29 16:00:12 UTC, and its next probe is due at 2025-11-29 16:00:42 UTC"
-        );
-        assert!(words(&entry(None)).ends_with("12 UTC, and a probe of it was running"));
-        assert!(
-            words(&ParkedEntry { since: UnixMillis(i64::MAX), ..entry(None) })
-                .contains("9223372036854775807")
-        );
+        let entry = ParkedEntry { class: "charge".to_owned(), since, probe: None };
+        let told = "class charge is parked since 2025-11-29 16:00:12 UTC and runs when a probe of it passes";
+        assert_eq!(words(&entry), told);
+        assert!(words(&ParkedEntry { since: UnixMillis(i64::MAX), ..entry }).contains("9223372036854775807"));
     }
 }

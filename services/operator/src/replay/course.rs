@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rusqlite::{OptionalExtension, params};
 use rustc_hash::FxHashMap;
-use tidegate_domain::inbox::{Answer, Ends, Move, Ramp, RampLimits, Replay, RunId};
+use tidegate_bootstrap::counted;
+use tidegate_domain::inbox::{Answer, Ends, Move, Ramp, RampLimits, Replay, RunId, Stop};
 use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::journal::RunStep;
 
@@ -182,9 +183,20 @@ impl<'a> Course<'a> {
                 }
                 Move::Wait(_) => Turn::Wait,
                 Move::Paused => Turn::Paused,
-                Move::Stopped(stop) => Turn::Append(RunStep::Stop { why: stop.to_string() }),
+                Move::Stopped(stop) => Turn::Append(RunStep::Stop { why: self.why(stop) }),
                 Move::Finished => Turn::Append(RunStep::Finish),
             });
+        }
+    }
+
+    /// Why it stops, and what others of it wait for: a dependency that is away fails those that probe it.
+    fn why(&self, stop: Stop) -> String {
+        let waiting = self.ramp.waiting();
+        match self.waits_for.as_ref().filter(|_| waiting > 0) {
+            Some(reason) => {
+                format!("{stop}; {} with a worker: {reason}", counted(waiting as u64, "waits", "wait"))
+            }
+            None => stop.to_string(),
         }
     }
 

@@ -22,8 +22,11 @@ use crate::letter::Letter;
 
 /// So many records are read and published at a time, at most.
 const SLICE: usize = 20_000;
-/// With a rate: a slice is what may go within this time.
+/// With a rate: a slice is what may go within this time,
 const SLICE_TIME: f64 = 0.1;
+/// and what could have gone before, while the last one was read and acknowledged, but no more than of this time: a dependency that is
+/// to be spared gets no burst after a stall.
+const OWED_AT_MOST: Duration = Duration::from_millis(500);
 /// How long acknowledgements of a slice may take.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -35,7 +38,10 @@ impl Runner<'_> {
     pub(super) fn most(&self) -> usize {
         match self.rate {
             None => SLICE,
-            Some(rate) => ((rate * SLICE_TIME).ceil() as usize).clamp(1, SLICE),
+            Some(rate) => {
+                let owed = self.next_at.elapsed().min(OWED_AT_MOST).as_secs_f64();
+                ((rate * (SLICE_TIME + owed)).ceil() as usize).clamp(1, SLICE)
+            }
         }
     }
 
@@ -43,7 +49,9 @@ impl Runner<'_> {
     pub(super) fn publish(&mut self, due: &[Due]) -> Result<(), OperatorError> {
         if let Some(rate) = self.rate {
             std::thread::sleep(self.next_at.saturating_duration_since(Instant::now()));
-            self.next_at = Instant::now() + Duration::from_secs_f64(due.len() as f64 / rate.max(0.001));
+            let earliest = Instant::now().checked_sub(OWED_AT_MOST).unwrap_or(self.next_at);
+            self.next_at =
+                self.next_at.max(earliest) + Duration::from_secs_f64(due.len() as f64 / rate.max(0.001));
         }
         let originals = self.read(due)?;
         let edits = self.edits(due)?;
