@@ -200,3 +200,49 @@ async fn a_link_of_a_page_may_have_more_than_the_page_reads() {
         assert_eq!(site.get(path).await.status, StatusCode::OK, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_change_that_is_not_sent_as_json_is_told_to_say_that_it_is() {
+    let open = Site::open_to_all(Fake::with_items(3)).await;
+    let users = Site::with_users("", Fake::with_items(3)).await;
+    let order = json!({ "order": "replay", "items": [ITEM] }).to_string();
+    for kind in
+        [None, Some("application/x-www-form-urlencoded"), Some("text/plain"), Some("application/jsonp")]
+    {
+        for (site, name) in [(&open, "without a token"), (&users, "with a token")] {
+            let mut request = site.request(Method::POST, "/api/v1/plans").body(order.clone());
+            if !site.operator.is_empty() {
+                request = request.bearer_auth(&site.operator);
+            }
+            if let Some(kind) = kind {
+                request = request.header("content-type", kind);
+            }
+            let seen = Seen::of(request).await;
+            assert_eq!(seen.status.as_u16(), 415, "{name}, {kind:?}: {}", seen.text);
+            assert_eq!(seen.header("content-type"), "application/problem+json");
+            let is_told = ["urn:tidegate:problem:not-json", "Content-Type: application/json"]
+                .map(|part| seen.text.contains(part));
+            assert_eq!(is_told, [true, true], "{}", seen.text);
+        }
+    }
+    // Without a body, the type is all that a page of another site can't send.
+    let bare = Seen::of(open.request(Method::POST, &address("/api/v1/items/{item}/reveal"))).await;
+    assert_eq!(bare.status.as_u16(), 415, "{}", bare.text);
+    assert_eq!((open.inbox.changes(), users.inbox.changes()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_method_or_an_address_that_is_none_is_told_before_the_type_of_the_body() {
+    let site = Site::open_to_all(Fake::with_items(3)).await;
+    for (method, path, status) in [
+        (Method::DELETE, "/api/v1/plans", 405),
+        (Method::PUT, "/api/v1/overview", 405),
+        (Method::POST, "/api/v1/items", 405),
+        (Method::POST, "/api/v1/nothing", 404),
+    ] {
+        let seen = Seen::of(site.request(method.clone(), path)).await;
+        assert_eq!(seen.status.as_u16(), status, "{method} {path}: {}", seen.text);
+        assert_eq!(seen.header("content-type"), "application/problem+json");
+    }
+    assert_eq!(site.inbox.changes(), []);
+}
