@@ -167,7 +167,8 @@ impl Gate {
             Identity::Nobody => return Err(nobody(&parts)),
             Identity::Refused(refusal) => return Err(Failure::from(refusal).into()),
         }
-        if is_api(&parts) && !is_safe(&parts.method) {
+        let is_call = is_api(&parts) && !is_safe(&parts.method);
+        if is_call {
             self.check_exists(&parts)?;
         }
         let body = read(body).await?;
@@ -178,7 +179,7 @@ impl Gate {
         if rule == Access::Operator && !asker.may_act() {
             return Err(Failure::not_for_readers().into());
         }
-        if is_api(&parts) && !body.is_empty() && !is_json(&parts.headers) {
+        if is_call && !body.is_empty() && !is_json(&parts.headers) {
             return Err(Failure::not_json().into());
         }
         parts.extensions.insert(asker.clone());
