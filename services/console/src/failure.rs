@@ -53,6 +53,11 @@ impl Failure {
         Self::new(StatusCode::CONFLICT, "conflict", "That is not possible now", detail)
     }
 
+    pub(crate) fn not_json() -> Self {
+        let detail = "The API takes JSON, and the request does not say that it is. Send `Content-Type: application/json`.";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not-json", "This is not sent as JSON", detail)
+    }
+
     pub(crate) fn too_large() -> Self {
         let detail =
             "What was sent is larger than 2 MiB. Select by a filter or a group instead of one by one.";

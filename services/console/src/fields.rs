@@ -8,6 +8,13 @@ use axum::http::request::Parts;
 use crate::failure::Failure;
 use crate::inbox::{Filter, Selection};
 
+/// The fields of a filter that may stand there several times.
+pub(crate) const LISTS: [&str; 8] =
+    ["state", "class", "tier", "kind", "group", "schema", "handler", "source"];
+
+/// The other fields of a filter.
+pub(crate) const SPAN: [&str; 3] = ["since", "until", "q"];
+
 /// Names with values, in the order that they were sent; a name may stand there several times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fields(Vec<(String, String)>);
@@ -37,6 +44,11 @@ impl Fields {
         values.filter(|value| !value.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Every name, as often as it stands there.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+
     pub(crate) fn is_set(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -47,6 +59,16 @@ impl Fields {
         let refuse =
             |_| Failure::bad_request(format!("`{name}` is `{text}`, which is not a number of its kind"));
         text.parse().map(Some).map_err(refuse)
+    }
+
+    /// A time in milliseconds since the epoch, if the field is there.
+    fn time(&self, name: &str) -> Result<Option<i64>, Failure> {
+        let Some(text) = self.get(name) else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| {
+            Failure::bad_request(format!(
+                "`{name}` is `{text}`: give a time as milliseconds since 1970 (UTC), such as 1764389445000"
+            ))
+        })
     }
 
     /// The fields that a filter is made of.
@@ -60,8 +82,8 @@ impl Fields {
             schemas: self.all("schema"),
             handlers: self.all("handler"),
             sources: self.all("source"),
-            since: self.number("since")?,
-            until: self.number("until")?,
+            since: self.time("since")?,
+            until: self.time("until")?,
             text: self.get("q").map(str::to_owned),
         })
     }

@@ -167,6 +167,10 @@ impl Gate {
             Identity::Nobody => return Err(nobody(&parts)),
             Identity::Refused(refusal) => return Err(Failure::from(refusal).into()),
         }
+        let is_call = is_api(&parts) && !is_safe(&parts.method);
+        if is_call {
+            self.check_exists(&parts)?;
+        }
         let body = read(body).await?;
         let form = form_of(&parts.headers, &body);
         if !is_safe(&parts.method) {
@@ -175,6 +179,9 @@ impl Gate {
         if rule == Access::Operator && !asker.may_act() {
             return Err(Failure::not_for_readers().into());
         }
+        if is_call && !body.is_empty() && !is_json(&parts.headers) {
+            return Err(Failure::not_json().into());
+        }
         parts.extensions.insert(asker.clone());
         parts.extensions.insert(Form(form.unwrap_or_default()));
         Ok(next.run(Request::from_parts(parts, Body::from(body))).await)
@@ -182,11 +189,23 @@ impl Gate {
 
     /// Who may use the route. What is in no table changes something for all we know.
     fn rule(&self, parts: &Parts) -> Access {
-        let matched = parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        let unknown = if is_safe(&parts.method) { Access::Reader } else { Access::Operator };
+        self.route(parts).map_or(unknown, |route| route.access)
+    }
+
+    fn route(&self, parts: &Parts) -> Option<&Route> {
+        let matched = matched(parts);
         let method = if parts.method == Method::HEAD { &Method::GET } else { &parts.method };
-        let found = self.routes.iter().find(|route| Some(route.path) == matched && route.method == *method);
-        let unknown = if is_safe(method) { Access::Reader } else { Access::Operator };
-        found.map_or(unknown, |route| route.access)
+        self.routes.iter().find(|route| Some(route.path) == matched && route.method == *method)
+    }
+
+    /// A program that changes something where nothing can be changed is told so, not asked where it comes from.
+    fn check_exists(&self, parts: &Parts) -> Result<(), Failure> {
+        match (self.route(parts), matched(parts)) {
+            (Some(_), _) => Ok(()),
+            (None, Some(_)) => Err(Failure::wrong_method()),
+            (None, None) => Err(Failure::no_page()),
+        }
     }
 
     /// Whether a change was asked for on a page of ours, or by a program.
@@ -201,7 +220,8 @@ impl Gate {
             return Err(Failure::not_from_here());
         }
         // A page of another site can't send JSON here: its browser would ask us first, and get no permission.
-        if how == Some(How::Loopback) && parts.uri.path().starts_with("/api/") && is_json(&parts.headers) {
+        let is_program = how == Some(How::Loopback) && is_api(parts);
+        if is_program && is_json(&parts.headers) {
             return Ok(());
         }
         let header = parts.headers.get("x-csrf-token").and_then(|token| token.to_str().ok());
@@ -209,8 +229,21 @@ impl Gate {
         // The cookie must have been sent: one that was made for this answer is no proof.
         let sent = Cookie::read(&parts.headers, &asker.transport).is_some();
         let is_ours = sent && self.console.access().is_csrf_token(&asker.cookie, token);
-        if is_ours { Ok(()) } else { Err(Failure::not_from_here()) }
+        match is_ours {
+            true => Ok(()),
+            // What lacks is the type alone, which a form of another site can't have.
+            false if is_program => Err(Failure::not_json()),
+            false => Err(Failure::not_from_here()),
+        }
     }
+}
+
+fn is_api(parts: &Parts) -> bool {
+    parts.uri.path().starts_with("/api/")
+}
+
+fn matched(parts: &Parts) -> Option<&str> {
+    parts.extensions.get::<MatchedPath>().map(MatchedPath::as_str)
 }
 
 fn is_safe(method: &Method) -> bool {
@@ -219,7 +252,7 @@ fn is_safe(method: &Method) -> bool {
 
 /// A person is asked to log in, and comes back to the page; a program is told.
 fn nobody(parts: &Parts) -> Stop {
-    if parts.uri.path().starts_with("/api/") || !is_safe(&parts.method) {
+    if is_api(parts) || !is_safe(&parts.method) {
         return Failure::log_in_first().into();
     }
     let wanted = parts.uri.path_and_query().map_or("/", |wanted| wanted.as_str());

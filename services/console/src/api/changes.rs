@@ -17,6 +17,7 @@ use crate::mask::Shown;
 use crate::pages;
 
 use super::body::Body;
+use super::parameters::NoParameters;
 use super::reads::whole;
 
 /// The body of `POST /plans`.
@@ -114,6 +115,7 @@ impl Wanted {
 }
 
 pub(super) async fn prepare(
+    _: NoParameters,
     State(console): State<Console>,
     asker: Asker,
     Body(wanted): Body<Wanted>,
@@ -170,6 +172,7 @@ impl Pace {
 }
 
 pub(super) async fn carry_out(
+    _: NoParameters,
     State(console): State<Console>,
     asker: Asker,
     Path(id): Path<String>,
@@ -198,6 +201,7 @@ enum SteerName {
 }
 
 pub(super) async fn steer(
+    _: NoParameters,
     State(console): State<Console>,
     asker: Asker,
     Path(id): Path<String>,
@@ -216,7 +220,12 @@ pub(super) async fn steer(
 }
 
 /// The whole content of an item, after that is written down.
-pub(super) async fn reveal(State(console): State<Console>, asker: Asker, Path(name): Path<String>) -> Answer {
+pub(super) async fn reveal(
+    _: NoParameters,
+    State(console): State<Console>,
+    asker: Asker,
+    Path(name): Path<String>,
+) -> Answer {
     let (item, content) = pages::item::revealed(&console, &asker, name).await?;
     Ok(Json(whole(&item, &content, Shown::Whole)?).into_response())
 }

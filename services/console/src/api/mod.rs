@@ -2,6 +2,7 @@
 
 mod body;
 mod changes;
+mod parameters;
 mod reads;
 
 use crate::routes::Table;

@@ -7,25 +7,25 @@ use serde_json::{Value, json};
 
 use crate::Console;
 use crate::failure::{Answer, Failure};
-use crate::fields::{Fields, Query};
+use crate::fields::Query;
 use crate::gate::Asker;
-use crate::inbox::{Content, Event, Item};
+use crate::inbox::{By, Content, Event, Item, Sort};
 use crate::mask::{Shown, mask};
 use crate::now;
 use crate::pages::{self, check_search};
 
-/// The most entries of one page.
-const LARGEST: usize = 1000;
+use super::parameters::{Known, NoParameters, check_choice, limit};
 
-fn limit(fields: &Fields, default: usize) -> Result<usize, Failure> {
-    Ok(fields.number("limit")?.unwrap_or(default).clamp(1, LARGEST))
-}
+const GROUPS: Known = Known { filter: true, others: &["by", "sort", "skip", "limit"] };
+const ITEMS: Known = Known { filter: true, others: &["order", "after", "limit"] };
+const RUNS: Known = Known { filter: false, others: &["limit"] };
+const HISTORY: Known = Known { filter: false, others: &["by", "what", "after", "limit"] };
 
 fn answer(value: impl serde::Serialize) -> Answer {
     Ok(Json(value).into_response())
 }
 
-pub(super) async fn overview(State(console): State<Console>) -> Answer {
+pub(super) async fn overview(_: NoParameters, State(console): State<Console>) -> Answer {
     let at = now();
     let overview = console.ask(move |inbox| inbox.overview(at)).await?;
     let figures = console.figures().latest();
@@ -33,6 +33,9 @@ pub(super) async fn overview(State(console): State<Console>) -> Answer {
 }
 
 pub(super) async fn groups(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    GROUPS.check(&fields)?;
+    check_choice(&fields, "by", &By::ALL.map(By::as_str))?;
+    check_choice(&fields, "sort", &Sort::ALL.map(Sort::as_str))?;
     let mut query = pages::groups::query(&fields)?;
     query.limit = limit(&fields, query.limit)?;
     check_search(&console, &asker, &query.filter)?;
@@ -40,13 +43,19 @@ pub(super) async fn groups(State(console): State<Console>, asker: Asker, Query(f
 }
 
 pub(super) async fn items(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    ITEMS.check(&fields)?;
+    check_choice(&fields, "order", &["newest-first", "oldest-first"])?;
     let mut query = pages::items::query(&fields)?;
     query.limit = limit(&fields, query.limit)?;
     check_search(&console, &asker, &query.filter)?;
     answer(console.ask(move |inbox| inbox.items(&query)).await?)
 }
 
-pub(super) async fn item(State(console): State<Console>, Path(name): Path<String>) -> Answer {
+pub(super) async fn item(
+    _: NoParameters,
+    State(console): State<Console>,
+    Path(name): Path<String>,
+) -> Answer {
     let (item, content) = pages::item::find(&console, name).await?;
     let (content, shown) = mask(content, &console.settings().masked);
     answer(whole(&item, &content, shown)?)
@@ -76,20 +85,27 @@ pub(super) fn whole(item: &Item, content: &Content, much: Shown) -> Result<Value
     Ok(value)
 }
 
-pub(super) async fn plan(State(console): State<Console>, Path(id): Path<String>) -> Answer {
+pub(super) async fn plan(_: NoParameters, State(console): State<Console>, Path(id): Path<String>) -> Answer {
     answer(pages::plan::find(&console, id).await?)
 }
 
 pub(super) async fn runs(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    RUNS.check(&fields)?;
     let limit = limit(&fields, 100)?;
     answer(json!({ "runs": pages::runs::all(&console, &asker, limit).await? }))
 }
 
-pub(super) async fn run(State(console): State<Console>, asker: Asker, Path(id): Path<String>) -> Answer {
+pub(super) async fn run(
+    _: NoParameters,
+    State(console): State<Console>,
+    asker: Asker,
+    Path(id): Path<String>,
+) -> Answer {
     answer(pages::runs::find(&console, &asker, id).await?)
 }
 
 pub(super) async fn history(State(console): State<Console>, asker: Asker, Query(fields): Query) -> Answer {
+    HISTORY.check(&fields)?;
     let mut query = pages::history::query(&fields);
     query.limit = limit(&fields, query.limit)?;
     answer(pages::history::read(&console, &asker, query).await?)

@@ -139,3 +139,112 @@ async fn on_this_machine_alone_no_token_is_needed() {
     assert_eq!(seen.status, StatusCode::CREATED, "{}", seen.text);
     assert_eq!(site.inbox.changes()[0].0, "local-ana");
 }
+
+#[tokio::test]
+async fn a_parameter_that_is_not_understood_is_refused_by_its_name() {
+    let site = Site::with_users("", Fake::with_items(3)).await;
+    for (path, told) in [
+        ("items?states=open", vec!["`states`", "did you mean `state`?"]),
+        ("items?limt=2", vec!["`limt`", "did you mean `limit`?"]),
+        ("items?colour=red", vec!["`colour`", "known here: after, class, group"]),
+        ("groups?order=oldest-first", vec!["`order`", "known here"]),
+        ("history?state=open", vec!["`state`", "known here: after, by, limit, what"]),
+        ("runs?state=open", vec!["`state`", "known here: limit"]),
+        ("overview?limit=1", vec!["`limit`", "remove it"]),
+        ("items/{item}?x", vec!["`x`", "remove it"]),
+        ("runs/{run}?x=", vec!["`x`", "remove it"]),
+        ("plans/{plan}?x=1", vec!["`x`", "remove it"]),
+        ("groups?by=zzz", vec!["`by` is `zzz`", "fingerprint, class, tier, kind, schema, handler, source"]),
+        ("groups?sort=zzz", vec!["`sort` is `zzz`", "waiting, latest, items"]),
+        ("items?order=newest", vec!["`order` is `newest`", "newest-first, oldest-first"]),
+        ("items?limit=5000", vec!["`limit` is `5000`", "from 1 to 1000"]),
+        ("runs?limit=0", vec!["`limit` is `0`", "from 1 to 1000"]),
+        ("history?limit=-1", vec!["`limit` is `-1`", "from 1 to 1000"]),
+        ("items?limit=1&limit=2", vec!["`limit` stands there twice"]),
+        ("items?since=2h", vec!["`since` is `2h`", "milliseconds since 1970"]),
+    ] {
+        let path = address(&format!("/api/v1/{path}"));
+        let (status, kind, problem) = call(&site, Method::GET, &path, None).await;
+        assert_eq!((status.as_u16(), kind.as_str()), (400, "application/problem+json"), "{path}: {problem}");
+        assert_eq!(problem["type"], "urn:tidegate:problem:bad-request");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(told.iter().all(|part| detail.contains(part)), "{path}: {detail}");
+    }
+    let order = json!({ "order": "replay", "items": [ITEM] });
+    let (status, _, _) = call(&site, Method::POST, "/api/v1/plans?dry=1", Some(order)).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert_eq!(site.inbox.changes(), []);
+}
+
+#[tokio::test]
+async fn every_parameter_that_is_documented_is_taken() {
+    let site = Site::with_users("", Fake::with_items(3)).await;
+    let filter = "state=open&state=failed-again&class=-&tier=critical&kind=timeout&group=00000000000000f1&schema=1\
+                  &handler=h&source=s&since=1&until=2&q=refus*";
+    for path in [
+        format!("items?{filter}&order=newest-first&after=&limit=1000"),
+        format!("items?{filter}&order=oldest-first"),
+        format!("groups?{filter}&by=class&sort=latest&skip=1&limit=1"),
+        "runs?limit=1".to_owned(),
+        "history?by=ana&what=replay&after=&limit=1".to_owned(),
+    ] {
+        let (status, _, answer) = call(&site, Method::GET, &format!("/api/v1/{path}"), None).await;
+        assert_eq!(status, StatusCode::OK, "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_link_of_a_page_may_have_more_than_the_page_reads() {
+    let site = Site::open_to_all(Fake::with_items(3)).await;
+    for path in ["/items?utm_source=mail", "/groups?by=zzz"] {
+        assert_eq!(site.get(path).await.status, StatusCode::OK, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_that_is_not_sent_as_json_is_told_to_say_that_it_is() {
+    let open = Site::open_to_all(Fake::with_items(3)).await;
+    let users = Site::with_users("", Fake::with_items(3)).await;
+    let order = json!({ "order": "replay", "items": [ITEM] }).to_string();
+    for kind in
+        [None, Some("application/x-www-form-urlencoded"), Some("text/plain"), Some("application/jsonp")]
+    {
+        for (site, name) in [(&open, "without a token"), (&users, "with a token")] {
+            let mut request = site.request(Method::POST, "/api/v1/plans").body(order.clone());
+            if !site.operator.is_empty() {
+                request = request.bearer_auth(&site.operator);
+            }
+            if let Some(kind) = kind {
+                request = request.header("content-type", kind);
+            }
+            let seen = Seen::of(request).await;
+            assert_eq!(seen.status.as_u16(), 415, "{name}, {kind:?}: {}", seen.text);
+            assert_eq!(seen.header("content-type"), "application/problem+json");
+            let is_told = ["urn:tidegate:problem:not-json", "Content-Type: application/json"]
+                .map(|part| seen.text.contains(part));
+            assert_eq!(is_told, [true, true], "{}", seen.text);
+        }
+    }
+    let look = Seen::of(open.request(Method::GET, "/api/v1/items").body("{}")).await;
+    assert_eq!(look.status, StatusCode::OK, "what changes nothing has no body to read: {}", look.text);
+    // Without a body, the type is all that a page of another site can't send.
+    let bare = Seen::of(open.request(Method::POST, &address("/api/v1/items/{item}/reveal"))).await;
+    assert_eq!(bare.status.as_u16(), 415, "{}", bare.text);
+    assert_eq!((open.inbox.changes(), users.inbox.changes()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_method_or_an_address_that_is_none_is_told_before_the_type_of_the_body() {
+    let site = Site::open_to_all(Fake::with_items(3)).await;
+    for (method, path, status) in [
+        (Method::DELETE, "/api/v1/plans", 405),
+        (Method::PUT, "/api/v1/overview", 405),
+        (Method::POST, "/api/v1/items", 405),
+        (Method::POST, "/api/v1/nothing", 404),
+    ] {
+        let seen = Seen::of(site.request(method.clone(), path)).await;
+        assert_eq!(seen.status.as_u16(), status, "{method} {path}: {}", seen.text);
+        assert_eq!(seen.header("content-type"), "application/problem+json");
+    }
+    assert_eq!(site.inbox.changes(), []);
+}
