@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_domain::IdempotencyKey;
-use tidegate_operator::{Needed, OperatorError, Whereabouts};
+use tidegate_operator::{ItemEntry, Needed, OperatorError, Whereabouts};
 
 use crate::dlq::Opened;
 use crate::{Answer, print};
@@ -121,12 +121,43 @@ fn tell(found: &Whereabouts) {
             item.row.job.attempt.unwrap_or(0)
         )));
         for entry in &item.journal {
-            print(&format!(
-                "    journal {}: {} {}",
-                entry.at,
-                entry.what,
-                entry.void.as_deref().unwrap_or("")
-            ));
+            print(&journal_line(entry));
         }
+    }
+}
+
+fn journal_line(entry: &ItemEntry) -> String {
+    let part = |before: &str, part: &Option<String>| {
+        part.as_ref().map_or(String::new(), |part| format!("  {before}{part}"))
+    };
+    let (by, void) = (part("by ", &entry.by), part("void: ", &entry.void));
+    let line =
+        format!("{}  {}{by}{void}  (journal offset {})", crate::dlq::time(entry.time), entry.what, entry.at);
+    format!("    {}", crate::dlq::line(&line, 400))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_of_the_journal_is_told_with_its_time_and_with_what_is_known_of_it() {
+        let bare = ItemEntry {
+            at: 1,
+            time: 1_764_000_000_000,
+            what: "replay".to_owned(),
+            void: None,
+            round: None,
+            run: None,
+            by: None,
+            detail: None,
+        };
+        assert_eq!(journal_line(&bare), "    2025-11-24T16:00:00Z  replay  (journal offset 1)");
+        let void = Some("it was resolved".to_owned());
+        let full = ItemEntry { by: Some("ann".to_owned()), void, ..bare };
+        assert_eq!(
+            journal_line(&full),
+            "    2025-11-24T16:00:00Z  replay  by ann  void: it was resolved  (journal offset 1)"
+        );
     }
 }

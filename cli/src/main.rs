@@ -56,7 +56,7 @@ Examples:
   tidegate dlq replay --group FINGERPRINT        what running it again would do
   tidegate console                               the same as a web page, at http://127.0.0.1:9680
 
-Exit codes: 0 it worked; 1 it failed at run time; 2 the command line or the configuration is wrong;
+Exit codes: 0 it worked; 1 it failed at run time; 2 the command line, the configuration or the topics are wrong;
 3 the answer is no (a topic is missing, nothing was found); 130 it was interrupted, and did not end what it had begun.
 Every setting of tidegate.toml can be overridden: TIDEGATE_KAFKA__BOOTSTRAP, TIDEGATE_CLASSES__CHARGE__TIME_LIMIT, ...";
 

@@ -6,7 +6,7 @@ use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_operator::{Needed, OperatorError, Ordering, Outcome, Selection, Snapshot};
 
 use super::filter::FilterArgs;
-use super::opened::Opened;
+use super::opened::{Named, Opened};
 use super::{Common, text};
 use crate::{Answer, print};
 
@@ -103,10 +103,14 @@ impl Which {
 
     fn named(&self, opened: &Opened) -> Result<Vec<tidegate_operator::ItemRef>, OperatorError> {
         let item = |named: &String| {
-            opened
-                .item(named)?
-                .item
-                .ok_or_else(|| OperatorError::Request(format!("there is no record {named}")))
+            let Named { item, record } = opened.item(named)?;
+            let found = item.map(|item| opened.inbox.item(item)).transpose()?.flatten();
+            item.filter(|_| found.is_some()).ok_or_else(|| {
+                let what = if record.is_some() { "record" } else { "item" };
+                OperatorError::Nothing(format!(
+                    "there is no {what} {named}: it may be gone from the dead-letter topic"
+                ))
+            })
         };
         self.items.iter().map(item).collect()
     }

@@ -1,13 +1,14 @@
 //! `tidegate dlq history`.
 
 use clap::Args;
+use serde::Serialize;
 use tidegate_bootstrap::{Config, ExitCode, counted};
 use tidegate_domain::inbox::RunId;
 use tidegate_operator::{HistoryEntry, Needed, OperatorError, Run};
 
 use super::opened::Opened;
 use super::{Common, text};
-use crate::{Answer, print, print_error};
+use crate::{Answer, print, print_error, print_note};
 
 #[derive(Debug, Args)]
 #[command(
@@ -48,15 +49,21 @@ pub(crate) fn run(config: Config, history: &History) -> Answer {
         return Ok(ExitCode::Ok);
     }
     if history.runs {
-        for found in opened.inbox.runs(history.limit)? {
-            print(&if history.common.json { serde_json::to_string(&found)? } else { run_line(&found) });
-        }
-        return Ok(ExitCode::Ok);
-    }
-    for entry in opened.inbox.history(None, history.limit)? {
-        print(&if history.common.json { serde_json::to_string(&entry)? } else { line(&entry) });
+        tell(&opened.inbox.runs(history.limit)?, history.common.json, run_line)?;
+    } else {
+        tell(&opened.inbox.history(None, history.limit)?, history.common.json, line)?;
     }
     Ok(ExitCode::Ok)
+}
+
+fn tell<T: Serialize>(found: &[T], json: bool, line: fn(&T) -> String) -> anyhow::Result<()> {
+    if found.is_empty() && !json {
+        print_note("nothing was ordered here yet");
+    }
+    for entry in found {
+        print(&if json { serde_json::to_string(entry)? } else { line(entry) });
+    }
+    Ok(())
 }
 
 pub(crate) fn run_line(run: &Run) -> String {

@@ -17,7 +17,7 @@ use tidegate_bootstrap::Config;
 use crate::Answer;
 
 pub(crate) use opened::Opened;
-pub(crate) use text::plain;
+pub(crate) use text::{line, plain, time};
 
 /// What all commands of the inbox share.
 #[derive(Debug, clap::Args)]

@@ -38,9 +38,15 @@ pub enum OperatorError {
         "another process holds the index and does not bring it up to date: end that one, or name another folder with `--index`"
     )]
     Stalled,
+    /// The pipeline's topics are not there, or are not as they must be.
+    #[error("{0}")]
+    Unfit(String),
     /// What was asked for can't be.
     #[error("{0}")]
     Request(String),
+    /// There is nothing of the name that was asked for.
+    #[error("{0}")]
+    Nothing(String),
     /// It could be, but did not work now.
     #[error("{0}")]
     Failed(String),
@@ -51,11 +57,26 @@ impl OperatorError {
     pub fn exit_code(&self) -> ExitCode {
         let misconfigured = match self {
             Self::Service(error) => return error.exit_code(),
+            Self::Nothing(_) => return ExitCode::NotOk,
             Self::Connect(error) | Self::Topics(TopicError::Connect(error)) => error.is_misconfiguration(),
             Self::Read(ReadError::Connect(error)) => error.is_misconfiguration(),
-            Self::Request(_) | Self::Folder { .. } => true,
+            Self::Request(_) | Self::Folder { .. } | Self::Unfit(_) => true,
             Self::Index(_) | Self::Read(_) | Self::Topics(_) | Self::Stalled | Self::Failed(_) => false,
         };
         if misconfigured { ExitCode::Usage } else { ExitCode::Failed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_exist_is_a_no_and_what_can_not_be_is_a_mistake() {
+        let text = String::new;
+        assert_eq!(OperatorError::Nothing(text()).exit_code(), ExitCode::NotOk);
+        assert_eq!(OperatorError::Request(text()).exit_code(), ExitCode::Usage);
+        assert_eq!(OperatorError::Unfit(text()).exit_code(), ExitCode::Usage);
+        assert_eq!(OperatorError::Failed(text()).exit_code(), ExitCode::Failed);
     }
 }

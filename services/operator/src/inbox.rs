@@ -229,20 +229,7 @@ impl Inbox {
     fn provenance(&self) -> Result<(Provenance, u32), OperatorError> {
         let cluster = self.cluster()?;
         let (dlq, journal) = (self.shared.names.dlq(), self.shared.names.dlq_journal());
-        let topics = cluster.topics()?;
-        let partitions = |topic: &Topic| {
-            let found = topics.get(topic.as_str()).map(|found| found.partitions);
-            found.ok_or_else(|| OperatorError::Failed(missing(topic)))
-        };
-        let dead_letters = partitions(&dlq)?;
-        match partitions(&journal)? {
-            1 => {}
-            many => {
-                return Err(OperatorError::Failed(format!(
-                    "{journal} has {many} partitions and must have one: `tidegate topics check` says what to do"
-                )));
-            }
-        }
+        let dead_letters = crate::fitness::dead_letters(&cluster.topics()?, &dlq, &journal)?;
         let topics = cluster.topic_ids(&[dlq.as_str(), journal.as_str()])?.into_iter().collect();
         Ok((Provenance { cluster: cluster.cluster_id()?, topics }, dead_letters))
     }
@@ -367,13 +354,6 @@ fn positions(connection: &Connection) -> rusqlite::Result<BTreeMap<(String, i32)
     let mut statement = connection.prepare("SELECT log, partition, next FROM positions")?;
     let rows = statement.query_map([], |row| Ok(((row.get(0)?, row.get(1)?), row.get(2)?)))?;
     rows.collect()
-}
-
-fn missing(topic: &Topic) -> String {
-    format!(
-        "there is no topic {topic}, or this user may not see it: `tidegate topics apply` creates it, and people who look at dead \
-         letters need the right Read on it"
-    )
 }
 
 /// Now, in milliseconds since the epoch.

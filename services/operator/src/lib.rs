@@ -8,6 +8,7 @@
 mod error;
 mod event;
 mod export;
+mod fitness;
 mod inbox;
 mod index;
 pub mod letter;

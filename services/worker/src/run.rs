@@ -25,7 +25,7 @@ use tidegate_pipeline::ports::{Handler as HandlerPort, RecordPublisher};
 use tidegate_service::group::{self, Member, WarmUp};
 use tidegate_service::registry::Start as AtStart;
 use tidegate_service::{Process, ServiceError, wiring};
-use tidegate_state::{Marks, MemoryBudgets, Parents, Provenance, Settings, TopicIdentity};
+use tidegate_state::{Marks, MemoryBudgets, OpenError, Parents, Provenance, Settings, TopicIdentity};
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -348,8 +348,19 @@ async fn open_marks(
     let opened = tokio::task::spawn_blocking(move || Marks::open_dir(settings))
         .await
         .map_err(|error| ServiceError::Fatal(error.to_string()))?;
-    let marks = opened.map_err(|error| ServiceError::Local(format!("state.dir: {error}")))?;
-    Ok(Some(Arc::new(marks)))
+    Ok(Some(Arc::new(opened.map_err(|error| unusable(&error))?)))
+}
+
+/// A folder that can't be one, or that this user may not use, is a wrong setting; a full or failing disk, or somebody else who still has
+/// the folder, may be another matter in a minute.
+fn unusable(error: &OpenError) -> ServiceError {
+    let text = format!("state.dir: {error}");
+    match error {
+        OpenError::NoDirectory { .. } | OpenError::Denied { .. } => ServiceError::Configuration(text),
+        OpenError::InUse(_) | OpenError::NoSpace { .. } | OpenError::Failed { .. } => {
+            ServiceError::Local(text)
+        }
+    }
 }
 
 /// What the marks of a job topic belong to. Blocks.
@@ -381,5 +392,28 @@ mod tests {
         work_on(async { panic!("scripted") }, "bulk marks".to_owned(), at_work, fatal.clone()).unwrap();
         assert_eq!(fatal.reported().await, "bulk marks panicked: that is a bug in tidegate");
         assert_eq!(ended.recv().await, None, "and is not waited for");
+    }
+
+    #[test]
+    fn a_state_folder_that_can_not_be_one_is_a_wrong_setting_and_a_full_disk_is_none() {
+        use tidegate_bootstrap::ExitCode::{Failed, Usage};
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (nowhere, file) = (std::path::Path::new("/proc/nope"), file.path());
+        for dir in [nowhere.join("bulk"), file.join("bulk"), file.to_owned()] {
+            let provenance = Provenance { cluster_id: "c".to_owned(), topics: [].into() };
+            let settings = Settings {
+                dir: dir.clone(),
+                parents: Parents::Made,
+                retention: Duration::from_secs(60),
+                provenance,
+                memory: MemoryBudgets::default(),
+            };
+            let error = unusable(&Marks::open_dir(settings).expect_err("it is refused"));
+            assert_eq!(error.exit_code(), Usage, "{error}");
+            assert!(error.to_string().starts_with("state.dir: "), "{error}");
+        }
+        let (path, reason) = (file.to_owned(), "scripted".to_owned());
+        assert_eq!(unusable(&OpenError::NoSpace { path, reason }).exit_code(), Failed);
+        assert_eq!(unusable(&OpenError::InUse(file.to_owned())).exit_code(), Failed);
     }
 }

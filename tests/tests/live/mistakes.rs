@@ -200,7 +200,7 @@ fn a_state_folder_that_cannot_be_used_is_named_with_the_setting() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let dir = file.path().join("state").display().to_string();
     pipeline.launch("worker", &["worker", "--tier", "default"], &[("TIDEGATE_STATE__DIR", &dir)]);
-    assert_says(&ended(pipeline, "worker", 1), &["state.dir", &dir]);
+    assert_says(&ended(pipeline, "worker", 2), &["state.dir", &dir]);
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_state_folder_without_rights_is_named_with_the_setting() {
     let dir = folder.path().join("state").display().to_string();
     let worker = Setup::new("worker", &["worker", "--tier", "default"]).minding_rights();
     pipeline.launch_setup("worker", worker, &[("TIDEGATE_STATE__DIR", &dir)]);
-    assert_says(&ended(pipeline, "worker", 1), &["state.dir", &dir, "ermission denied"]);
+    assert_says(&ended(pipeline, "worker", 2), &["state.dir", &dir, "ermission denied"]);
 }
 
 #[test]

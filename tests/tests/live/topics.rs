@@ -287,9 +287,17 @@ fn produce_payments(pipeline: &Pipeline, source: &str, folder: &Path) {
 fn what_produce_publishes_becomes_jobs_and_what_is_dead_can_be_listed_and_shown() {
     let (mut pipeline, source) = pipeline("produced", LOG);
     pipeline.reconfigure("key = [\"order_id\"]", "key = [\"payment_id\"]");
+    says(&ends_with(&pipeline, 2, &["dlq", "list"]), &["there is no topic", "topics apply"]);
     pipeline.apply_topics();
     pipeline.start("ingest", &["ingest"]);
     says(&ends_with(&pipeline, 0, &["dlq", "list"]), &["nothing is dead-lettered here"]);
+    for history in [&["dlq", "history"][..], &["dlq", "history", "--runs"]] {
+        says(&ends_with(&pipeline, 0, history), &["note: nothing was ordered here yet"]);
+    }
+    for order in ["replay", "reopen"] {
+        says(&ends_with(&pipeline, 3, &["dlq", order, "0123456789abcdef"]), &["there is no item"]);
+        says(&ends_with(&pipeline, 3, &["dlq", order, "0/999"]), &["there is no record 0/999"]);
+    }
     let folder = tempfile::tempdir().expect("a folder");
     produce_payments(&pipeline, &source, folder.path());
     let jobs = pipeline.client.wait_for_count(&pipeline.topic("default.jobs"), 2, SOON);

@@ -184,9 +184,21 @@ fn dotted_avro_name(text: &str, what: &str) -> Result<(), InvalidValue> {
     ))
 }
 
+/// What librdkafka takes before the `://` of a broker's address, where security.protocol says the same.
+const PROTOCOLS: [&str; 4] = ["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"];
+
 fn broker_address(text: &str) -> Result<(), InvalidValue> {
-    // librdkafka also takes PROTOCOL://host:port, where security.protocol says the same.
-    host_and_port(text.split_once("://").map_or(text, |(_, address)| address), "kafka-1:9092")
+    let example = "kafka-1:9092";
+    let Some((protocol, address)) = text.split_once("://") else { return host_and_port(text, example) };
+    if PROTOCOLS.iter().any(|known| known.eq_ignore_ascii_case(protocol)) {
+        return host_and_port(address, example);
+    }
+    // librdkafka would refuse it in its log alone, and look for a broker until a deadline.
+    let address = address.split('/').next().filter(|address| host_and_port(address, example).is_ok());
+    Err(InvalidValue::new(
+        format!("`{text}` is not the address of a broker"),
+        format!("write it like {}, without {protocol}://", address.unwrap_or(example)),
+    ))
 }
 
 fn host_and_port(text: &str, example: &str) -> Result<(), InvalidValue> {
@@ -284,6 +296,23 @@ mod tests {
     fn a_broker_needs_a_host_and_a_port() {
         accepts::<BrokerAddress>(&["localhost:9092", "[::1]:9092", "SASL_SSL://kafka:9093"]);
         refuses::<BrokerAddress>(&["localhost", ":9092", "localhost:", "localhost:0", "localhost:99999"]);
+    }
+
+    #[test]
+    fn a_broker_with_the_protocol_of_something_else_is_refused_with_what_to_write() {
+        let told = |text: &str| text.parse::<BrokerAddress>().expect_err("it is refused").to_string();
+        assert_eq!(
+            told("http://127.0.0.1:25856"),
+            "`http://127.0.0.1:25856` is not the address of a broker; write it like 127.0.0.1:25856, without http://"
+        );
+        for (text, remedy) in [
+            ("https://kafka:9092/", "write it like kafka:9092, without https://"),
+            ("kafka://kafka", "write it like kafka-1:9092, without kafka://"),
+        ] {
+            assert!(told(text).ends_with(remedy), "{text}: {}", told(text));
+        }
+        accepts::<BrokerAddress>(&["plaintext://kafka:9092", "SASL_SSL://kafka:9093"]);
+        refuses::<BrokerAddress>(&["ssl://kafka", "://kafka:9092"]);
     }
 
     #[test]
