@@ -75,6 +75,17 @@ pub struct Jobs {
 
 /// Making one. `class` is the text of the class without source and handler: `key = ["id"]` and more.
 impl Jobs {
+    /// Jobs that are done at once, one for each `id`, and how often each was run.
+    pub fn noting(prefix: &str) -> (Self, Tally) {
+        let tally = Tally::default();
+        let noted = tally.clone();
+        let jobs = Self::over_http(prefix, r#"key = ["id"]"#, move |call| {
+            noted.note(call);
+            Answer::ok()
+        });
+        (jobs, tally)
+    }
+
     /// Jobs are calls of the endpoint, which answers as the script says.
     pub fn over_http(
         prefix: &str,

@@ -11,7 +11,6 @@ mod size;
 
 use std::time::Duration;
 
-use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task};
 use tidegate_tests::wait::wait_until;
 
@@ -20,17 +19,6 @@ const KEY: &str = r#"key = ["id"]"#;
 const LONG: Duration = Duration::from_secs(120);
 /// Until the group counts a member as dead.
 const SESSION: Duration = Duration::from_secs(6);
-
-/// Jobs that are done at once, and how often each was run.
-fn noting(prefix: &str) -> (Jobs, Tally) {
-    let tally = Tally::default();
-    let noted = tally.clone();
-    let jobs = Jobs::over_http(prefix, KEY, move |call| {
-        noted.note(call);
-        Answer::ok()
-    });
-    (jobs, tally)
-}
 
 /// Publishes the tasks and waits until they have run, each once.
 fn run_once(jobs: &Jobs, tally: &Tally, tasks: &[Task]) {

@@ -4,24 +4,11 @@ use rdkafka::admin::{AdminClient, AdminOptions};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use tidegate_tests::background::block_on;
-use tidegate_tests::endpoint::Answer;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 use tidegate_tests::kafka_io::{Outcome, ReadRecord, Record};
 use tidegate_tests::servers::Kafka;
 use tidegate_tests::wait::wait_until;
-
-const KEY: &str = r#"key = ["id"]"#;
-
-fn noting(prefix: &str) -> (Jobs, Tally) {
-    let tally = Tally::default();
-    let noted = tally.clone();
-    let jobs = Jobs::over_http(prefix, KEY, move |call| {
-        noted.note(call);
-        Answer::ok()
-    });
-    (jobs, tally)
-}
 
 /// Waits until the group has committed past the last record of each partition; what follows are markers and aborted records.
 fn wait_past_records(jobs: &Jobs, group: &str, topic: &str, records: &[ReadRecord]) {
@@ -34,7 +21,7 @@ fn wait_past_records(jobs: &Jobs, group: &str, topic: &str, records: &[ReadRecor
 
 #[test]
 fn markers_and_aborted_records_of_transactions_hold_up_no_commit() {
-    let (mut jobs, tally) = noting("markers");
+    let (mut jobs, tally) = Jobs::noting("markers");
     jobs.start_these(&["ingest", "worker"]);
     let client = jobs.pipeline.client.clone();
     let (kept, aborted) = (tasks("kept", 30), tasks("aborted", 30));
@@ -84,7 +71,7 @@ fn copy(record: &ReadRecord) -> Record {
 
 #[test]
 fn the_gaps_of_a_compacted_source_hold_up_no_commit() {
-    let (mut jobs, tally) = noting("compacted");
+    let (mut jobs, tally) = Jobs::noting("compacted");
     let client = jobs.pipeline.client.clone();
     client.delete_topic(&jobs.source);
     let settings = [
@@ -136,7 +123,7 @@ fn numbered(range: std::ops::Range<usize>) -> Vec<Task> {
 
 /// Ingest and worker run, and the first ten of the numbered tasks are done.
 fn with_ten_read(prefix: &str) -> (Jobs, Tally) {
-    let (mut jobs, tally) = noting(prefix);
+    let (mut jobs, tally) = Jobs::noting(prefix);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&numbered(0..10));
     tally.wait_for_tasks(10, SOON);
@@ -187,7 +174,7 @@ fn a_reader_that_is_overtaken_by_deletion_ends_and_goes_on_with_what_is_left() {
 
 #[test]
 fn jobs_that_expired_unread_raise_an_alarm_and_the_rest_is_read_on() {
-    let (mut jobs, tally) = noting("jobs-gone");
+    let (mut jobs, tally) = Jobs::noting("jobs-gone");
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&tasks("first", 40));
     tally.wait_for_tasks(40, SOON);

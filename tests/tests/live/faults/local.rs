@@ -3,26 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tidegate_tests::endpoint::Answer;
 use tidegate_tests::guard::Exit;
-use tidegate_tests::jobs::{Jobs, SOON, Tally, tasks};
+use tidegate_tests::jobs::{Jobs, SOON, tasks};
 
-const KEY: &str = r#"key = ["id"]"#;
 const WORKER: [&str; 3] = ["worker", "--tier", "default"];
-
-fn noting(prefix: &str) -> (Jobs, Tally) {
-    let tally = Tally::default();
-    let noted = tally.clone();
-    let jobs = Jobs::over_http(prefix, KEY, move |call| {
-        noted.note(call);
-        Answer::ok()
-    });
-    (jobs, tally)
-}
 
 /// Runs ten jobs, stops the worker, lets its state meet a fate, and runs ten others.
 fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
-    let (mut jobs, tally) = noting(prefix);
+    let (mut jobs, tally) = Jobs::noting(prefix);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&tasks("before", 10));
     tally.wait_for_tasks(10, SOON);
@@ -81,7 +69,7 @@ fn state_of_another_cluster_is_set_aside() {
 
 #[test]
 fn a_second_process_on_one_state_folder_is_refused_and_the_first_goes_on() {
-    let (mut jobs, tally) = noting("state-shared");
+    let (mut jobs, tally) = Jobs::noting("state-shared");
     jobs.start_these(&["ingest", "worker"]);
     let dir = jobs.pipeline.state_dir("worker").display().to_string();
     jobs.pipeline.launch("second", &WORKER, &[("TIDEGATE_STATE__DIR", &dir)]);
@@ -97,7 +85,7 @@ fn a_second_process_on_one_state_folder_is_refused_and_the_first_goes_on() {
 
 #[test]
 fn a_port_in_use_is_named_with_the_setting_that_changes_it() {
-    let (mut jobs, _) = noting("port");
+    let (mut jobs, _) = Jobs::noting("port");
     jobs.pipeline.apply_topics();
     let taken = jobs.endpoint.url().replace("http://", "");
     for arguments in [&["ingest"][..], &["retry"], &WORKER] {

@@ -6,11 +6,11 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, id, tasks};
 use tidegate_tests::wait::wait_until;
 
-use super::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, noting, restored, run_once};
+use super::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, restored, run_once};
 
 #[test]
 fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
-    let (mut jobs, tally) = noting("moves");
+    let (mut jobs, tally) = Jobs::noting("moves");
     jobs.start_these(&["ingest", "a"]);
     let done = tasks("t", 500);
     run_once(&jobs, &tally, &done);
@@ -23,7 +23,7 @@ fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
 
 #[test]
 fn away_and_back_the_stale_copy_learns_what_was_done_in_between() {
-    let (mut jobs, tally) = noting("back");
+    let (mut jobs, tally) = Jobs::noting("back");
     jobs.start_these(&["ingest", "a"]);
     let first = tasks("first", 100);
     run_once(&jobs, &tally, &first);

@@ -6,7 +6,7 @@ use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 use tidegate_tests::wait::wait_until;
 
-use super::{LONG, log, none_is_dead, nothing_runs_again, noting, run_once};
+use super::{LONG, log, none_is_dead, nothing_runs_again, run_once};
 
 fn make_anew(jobs: &Jobs) {
     jobs.pipeline.client.delete_topic(&log::topic(jobs));
@@ -25,7 +25,7 @@ fn runs_again_once(jobs: &mut Jobs, tally: &Tally, forgotten: &[Task]) {
 
 #[test]
 fn a_changelog_made_anew_while_its_worker_was_stopped_is_said_and_the_old_copy_is_not_trusted() {
-    let (mut jobs, tally) = noting("anew-stopped");
+    let (mut jobs, tally) = Jobs::noting("anew-stopped");
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
@@ -41,7 +41,7 @@ fn a_changelog_made_anew_while_its_worker_was_stopped_is_said_and_the_old_copy_i
 
 #[test]
 fn a_changelog_made_anew_and_longer_than_before_is_not_taken_for_the_old_one() {
-    let (mut jobs, tally) = noting("anew-longer");
+    let (mut jobs, tally) = Jobs::noting("anew-longer");
     jobs.start_these(&["ingest", "worker"]);
     run_once(&jobs, &tally, &tasks("before", 20));
     jobs.pipeline.stop("worker");
@@ -63,7 +63,7 @@ fn run_in_batches(jobs: &Jobs, tally: &Tally, prefix: &str) -> Vec<Task> {
 
 #[test]
 fn a_worker_that_runs_knows_a_changelog_made_anew_of_a_partition_that_comes_back_to_it() {
-    let (mut jobs, tally) = noting("anew-back");
+    let (mut jobs, tally) = Jobs::noting("anew-back");
     jobs.start_these(&["ingest", "worker"]);
     run_once(&jobs, &tally, &tasks("before", 20));
     // It keeps the copies of those that it gives away.
@@ -83,7 +83,7 @@ fn a_worker_that_runs_knows_a_changelog_made_anew_of_a_partition_that_comes_back
 
 #[test]
 fn a_changelog_made_anew_while_its_worker_runs_is_noticed_and_the_worker_goes_on() {
-    let (mut jobs, tally) = noting("anew-running");
+    let (mut jobs, tally) = Jobs::noting("anew-running");
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
@@ -104,7 +104,7 @@ fn a_changelog_made_anew_while_its_worker_runs_is_noticed_and_the_worker_goes_on
 
 #[test]
 fn a_changelog_made_anew_while_its_worker_is_idle_is_noticed_and_the_worker_goes_on() {
-    let (mut jobs, tally) = noting("anew-idle");
+    let (mut jobs, tally) = Jobs::noting("anew-idle");
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
@@ -117,7 +117,7 @@ fn a_changelog_made_anew_while_its_worker_is_idle_is_noticed_and_the_worker_goes
 
 #[test]
 fn without_its_changelog_or_with_another_partition_count_a_worker_is_refused_with_what_to_do() {
-    let (mut jobs, _) = noting("no-marks");
+    let (mut jobs, _) = Jobs::noting("no-marks");
     jobs.pipeline.apply_topics();
     let topic = log::topic(&jobs);
     let refused = |jobs: &mut Jobs| {

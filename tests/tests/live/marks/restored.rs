@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 
-use super::{nothing_runs_again, noting, restored, run_once};
+use super::{nothing_runs_again, restored, run_once};
 
 /// Runs jobs, stops the worker, lets its state meet a fate, starts it again: it knows all that was done. Gives the state's folder.
 fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
-    let (mut jobs, tally) = noting(prefix);
+    let (mut jobs, tally) = Jobs::noting(prefix);
     jobs.start_these(&["ingest", "worker"]);
     let done = tasks("before", 400);
     run_once(&jobs, &tally, &done);
@@ -78,7 +78,7 @@ fn state_with_a_flipped_bit_is_set_aside_and_restored() {
 
 #[test]
 fn a_worker_that_was_killed_reads_only_what_its_copy_misses() {
-    let (mut jobs, tally) = noting("misses");
+    let (mut jobs, tally) = Jobs::noting("misses");
     jobs.start_these(&["ingest", "worker"]);
     let kept = tasks("kept", 200);
     run_once(&jobs, &tally, &kept);

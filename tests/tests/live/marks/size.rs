@@ -5,7 +5,7 @@ use std::time::Duration;
 use tidegate_pipeline::changelog::format::Entry;
 use tidegate_tests::jobs::{Jobs, SOON, tasks};
 
-use super::{LONG, log, noting};
+use super::{LONG, log};
 
 /// Marks and bytes of values, of what is in the log behind its first so many records.
 fn marks_and_bytes(jobs: &Jobs, behind: usize) -> (usize, usize) {
@@ -18,7 +18,7 @@ fn marks_and_bytes(jobs: &Jobs, behind: usize) -> (usize, usize) {
 
 #[test]
 fn a_mark_takes_less_than_forty_bytes_when_a_worker_is_busy() {
-    let (mut jobs, tally) = noting("bytes");
+    let (mut jobs, tally) = Jobs::noting("bytes");
     let tier = "[tiers.default]\npartitions = ";
     jobs.pipeline.reconfigure(&format!("{tier}4"), &format!("{tier}1\nconcurrency = 64"));
     jobs.start_these(&["ingest", "worker"]);
