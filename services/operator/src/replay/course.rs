@@ -264,7 +264,7 @@ impl<'a> Course<'a> {
         self.ramp = Ramp::new(self.limits, self.places.len());
         self.from = Some(found.journal.from_at);
         self.waits_for = self.last_reason_to_wait()?;
-        (0..self.places.len()).try_for_each(|number| self.look(number, now))
+        (0..self.places.len()).try_for_each(|number| self.look(number, now, Ramp::known))
     }
 
     /// What a worker said last of a replay that waits, up to what was heard.
@@ -303,7 +303,7 @@ impl<'a> Course<'a> {
             if what == Answer::Superseded.as_str() {
                 self.ramp.heard(number, Answer::Superseded, now);
             }
-            self.look(number, now)?;
+            self.look(number, now, Ramp::heard)?;
         }
         Ok(())
     }
@@ -313,10 +313,16 @@ impl<'a> Course<'a> {
         Ok(Some(standing(&self.inbox.folded(place.item)?, Offset(place.at))))
     }
 
-    fn look(&mut self, number: usize, now: UnixMillis) -> Result<(), OperatorError> {
+    /// Tells the ramp where an item stands, and by `heard` what was said of one that has no end.
+    fn look(
+        &mut self,
+        number: usize,
+        now: UnixMillis,
+        heard: fn(&mut Ramp, usize, Answer, UnixMillis),
+    ) -> Result<(), OperatorError> {
         match self.standing(number)? {
             None | Some(Standing::Unheard) => {}
-            Some(Standing::Heard(answer)) => self.ramp.heard(number, answer, now),
+            Some(Standing::Heard(answer)) => heard(&mut self.ramp, number, answer, now),
             Some(Standing::Ended(end)) => self.ramp.ended(number, end, now),
         }
         Ok(())
@@ -342,7 +348,7 @@ impl<'a> Course<'a> {
             }
             let folded = self.inbox.folded(place.item)?;
             let Some(replay) = folded.replay.filter(|_| folded.orders(Offset(place.at))) else {
-                self.look(number, now)?;
+                self.look(number, now, Ramp::heard)?;
                 continue;
             };
             let found = self.letter(place)?;

@@ -3,8 +3,8 @@
 //! A ramp knows its items by their place in the order in which they are published. It is a function of its limits and of what
 //! became of its items, both of which the journal holds: whoever goes on with a run after a crash makes the ramp anew from the
 //! accepted items of the run, in order, tells it the outcomes, and publishes what it asks for. What was published and has no
-//! outcome is published again; workers run it once. A run that an operator resumes after a stop begins anew, with its first
-//! step, with the items that have no end at that place of the journal.
+//! outcome, or one that says to wait until a time that is long over, is published again; workers run it once. A run that an
+//! operator resumes after a stop begins anew, with its first step, with the items that have no end at that place of the journal.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -267,6 +267,15 @@ impl Ramp {
         match answer {
             Answer::WaitingUntil(due) => self.wait_longer(place, due.max(now), Place::Waits),
             _ => self.wait_longer(place, now, Place::Out),
+        }
+    }
+
+    /// An outcome of the item at this place that was there before this ramp was made. A wait that was missed by then tells no more where
+    /// the item is: it is published again, as if nothing had been heard of it.
+    pub fn known(&mut self, place: usize, answer: Answer, now: UnixMillis) {
+        match answer {
+            Answer::WaitingUntil(due) if due.after(self.limits.timeout) <= now => {}
+            answer => self.heard(place, answer, now),
         }
     }
 

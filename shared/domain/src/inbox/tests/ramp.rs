@@ -148,6 +148,20 @@ fn a_worker_that_died_after_it_said_that_a_job_waits_stops_the_ramp_when_its_wor
 }
 
 #[test]
+fn what_was_said_before_a_ramp_began_holds_as_long_as_a_later_word_would_and_then_it_is_published_again() {
+    let said = Answer::WaitingUntil(at(120));
+    let mut within = Ramp::new(LIMITS, 1);
+    within.known(0, said, at(179));
+    assert!(!within.is_unpublished(0), "it is with a worker, and expected");
+    assert_eq!(within.next(at(179)), Move::Wait(at(239)));
+    let mut after = Ramp::new(LIMITS, 1);
+    after.known(0, said, at(180));
+    assert_eq!(after.next(at(180)), Move::Publish(0..1), "nobody knows where it is");
+    after.known(0, Answer::Resolved, at(180));
+    assert_eq!(after.next(at(180)), Move::Finished);
+}
+
+#[test]
 fn what_waited_and_goes_on_is_no_longer_told_as_waiting() {
     let mut ramp = Ramp::new(RampLimits { first: 3, ..LIMITS }, 3);
     publish(&mut ramp, at(0));
@@ -245,7 +259,7 @@ impl World {
     /// A console that was started anew, and read the journal.
     fn resumed(&self, limits: RampLimits, items: usize, now: UnixMillis) -> Ramp {
         let mut ramp = Ramp::new(limits, items);
-        self.answers.iter().for_each(|(&place, &answer)| ramp.heard(place, answer, now));
+        self.answers.iter().for_each(|(&place, &answer)| ramp.known(place, answer, now));
         ramp
     }
 }

@@ -152,7 +152,7 @@ fn a_stop_lets_go_of_what_was_not_published_and_a_resumption_takes_only_that_bac
 }
 
 #[test]
-fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_stops_when_the_last_word_is_over() {
+fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_once_stopped_is_sent_again() {
     let limits = RampLimits { first: 4, timeout: Duration::from_secs(60), ..RampLimits::CANARY };
     let mut world = World::new(limits);
     (0..CHUNKS).for_each(|_| world.add_chunk());
@@ -189,6 +189,13 @@ fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_stops_when_the
         why.starts_with("4 outcomes of step 1 did not come in time, and what their workers said last"),
         "{why}"
     );
+    // Nobody knows where they are, so whoever resumes it has them published again.
+    world.copies.clear();
+    world.step(RunStep::Resume);
+    assert_eq!(turns(&mut world, 0, 0).1.unwrap().outstanding, 4);
+    assert_eq!(world.copies.len(), 4);
+    comes_to_its_end(&mut world, &mut carriers);
+    assert_eq!(world.observer.run().unwrap().passed, ITEMS as u64);
 }
 
 #[test]
