@@ -18,7 +18,7 @@ pub(crate) enum Demo {
     #[command(after_help = "Example:\n  tidegate demo events --events 7000 --rate 500")]
     Events {
         /// How many different events; every tenth is published twice
-        #[arg(long, default_value_t = 2000, value_parser = number::some)]
+        #[arg(long, default_value_t = 2000, value_parser = number::some::<u64>)]
         events: u64,
         /// Records a second
         #[arg(long, default_value = "100", value_parser = rate)]

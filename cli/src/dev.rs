@@ -20,15 +20,15 @@ Nothing needs to be installed: broker and schema registry are embedded.
 All is in memory and gone at the end.
 
 Ctrl-C or a signal ends it in order, with its summary: what runs until then (--forever, --config) with exit
-code 0, what has an end of its own with 128 and the signal's number (Ctrl-C: 130). The key q is no signal,
-and ends with 0. A second time ends it at once, with 128 and the signal's number (q: 130).")]
+code 0, what has an end of its own with 128 and the signal's number (Ctrl-C: 130). The live view's key q is
+no signal, and ends with 0. A second time ends it at once, with 128 and the signal's number (q: 130).")]
 pub(crate) struct Dev {
     /// Run the classes of this file instead of the shop, until Ctrl-C
     // In place of the global one, which has a default.
     #[arg(long, value_name = "FILE", env = "TIDEGATE_CONFIG")]
     config: Option<PathBuf>,
     /// How many records the shop publishes [default: a minute's]
-    #[arg(long, value_name = "N", value_parser = number::some, conflicts_with = "forever")]
+    #[arg(long, value_name = "N", value_parser = number::some::<u64>, conflicts_with = "forever")]
     events: Option<u64>,
     /// How many records it publishes in a second, at most 500 [default: 200]
     #[arg(long, value_name = "R", value_parser = rate)]

@@ -12,8 +12,11 @@ where
 }
 
 /// A whole number above 0.
-pub(crate) fn some(text: &str) -> Result<u64, String> {
-    let number = text.parse().ok().filter(|number| *number > 0);
+pub(crate) fn some<T>(text: &str) -> Result<T, String>
+where
+    T: std::str::FromStr + PartialOrd + From<u8>,
+{
+    let number = text.parse().ok().filter(|number| *number > T::from(0));
     number.ok_or_else(|| "write a whole number, 1 or more".to_owned())
 }
 
@@ -28,7 +31,7 @@ mod tests {
             assert_eq!(refused, "write a whole number from 1 to 500", "{text}");
         }
         assert_eq!((within::<u32>("1", 1..=500), within::<u32>("500", 1..=500)), (Ok(1), Ok(500)));
-        assert_eq!(some("0"), Err("write a whole number, 1 or more".to_owned()));
-        assert_eq!(some("7"), Ok(7));
+        assert_eq!(some::<u64>("0"), Err("write a whole number, 1 or more".to_owned()));
+        assert_eq!(some("7"), Ok(7_u32));
     }
 }

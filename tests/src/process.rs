@@ -11,6 +11,8 @@ use crate::wait::look_until;
 /// Names the binary to test, instead of the one that cargo built beside this test.
 pub const BINARY_VARIABLE: &str = "TIDEGATE_BIN";
 const SHOWN_LINES: usize = 40;
+/// Names the file of the authorities that OpenSSL trusts.
+const AUTHORITIES_VARIABLE: &str = "SSL_CERT_FILE";
 
 /// A `tidegate` process to start: `Setup::new("worker", &["worker"]).config(&toml).env("RUST_LOG", "debug").start()`.
 #[derive(Debug)]
@@ -85,10 +87,17 @@ impl Setup {
                 .expect("the configuration can be written");
             arguments.extend(["--config".into(), "tidegate.toml".into()]);
         }
+        let mut environment = self.environment;
+        if environment.iter().all(|(name, _)| name != AUTHORITIES_VARIABLE) {
+            // A client of HTTP reads all authorities that the machine trusts, a tenth of a second each; most tests speak no TLS.
+            let none = directory.join("authorities.pem");
+            std::fs::write(&none, "").expect("a file can be written");
+            environment.push((AUTHORITIES_VARIABLE.into(), none.display().to_string()));
+        }
         let launch = Launch {
             program: self.program.unwrap_or_else(tidegate_binary),
             arguments,
-            environment: self.environment,
+            environment,
             stdout: directory.join("stdout.log"),
             stderr: directory.join("stderr.log"),
             remove: std::env::var_os(KEEP_VARIABLE).is_none().then(|| directory.clone()),

@@ -307,6 +307,8 @@ fn numbers_that_make_no_sense_are_refused_with_those_that_do() {
     for (words, told) in [
         (&["demo", "events", "--events", "0"][..], "write a whole number, 1 or more"),
         (&["demo", "events", "--rate", "0"], "write a whole number from 1 to 1000000"),
+        (&["dlq", "replay", "--all", "--first", "0"], "write a whole number, 1 or more"),
+        (&["dlq", "replay", "--all", "--factor", "0"], "write a whole number, 1 or more"),
     ] {
         let (code, process) = run(words);
         assert_eq!(code, 2, "{words:?}");

@@ -3,6 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use tidegate_bootstrap::{Config, ExitCode, counted};
+use tidegate_domain::inbox::Void;
 use tidegate_operator::{Needed, OperatorError, Ordering, Outcome, Selection, Snapshot};
 
 use super::filter::FilterArgs;
@@ -167,7 +168,8 @@ pub(crate) fn tell_outcome(name: &str, outcome: &Outcome, json: bool) -> anyhow:
     }
     print(&format!("{name}: {}, run {}", counted(outcome.accepted, "item", "items"), outcome.run));
     for (reason, items) in &outcome.refused {
-        print(&format!("{} refused: {reason}", counted(*items, "was", "were")));
+        let why = Void::from_name(reason).map_or_else(|| reason.clone(), |void| void.to_string());
+        print(&format!("{} refused: {why}", counted(*items, "was", "were")));
     }
     Ok(())
 }

@@ -16,7 +16,7 @@ use super::act::{Which, tell_outcome};
 use super::history::run_id;
 use super::opened::{Look, Opened, Teller};
 use super::text;
-use crate::{Answer, print};
+use crate::{Answer, number, print};
 
 #[derive(Debug, Args)]
 #[command(
@@ -29,10 +29,10 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "RECORDS")]
     rate: Option<f64>,
     /// How many items the first step has; each next one has --factor times as many
-    #[arg(long, default_value_t = RampLimits::CANARY.first)]
+    #[arg(long, default_value_t = RampLimits::CANARY.first, value_parser = number::some::<u32>)]
     first: u32,
     /// See --first
-    #[arg(long, default_value_t = RampLimits::CANARY.factor)]
+    #[arg(long, default_value_t = RampLimits::CANARY.factor, value_parser = number::some::<u32>)]
     factor: u32,
     /// From which share of a step's items on, that failed again, it stops: within 0 and 1
     #[arg(long, default_value_t = RampLimits::CANARY.failures, value_name = "SHARE")]
@@ -145,6 +145,9 @@ impl Replay {
         }
         if !(0.0..=1.0).contains(&self.failures) {
             return Err(OperatorError::Request("--failures must be within 0 and 1".to_owned()));
+        }
+        if self.timeout.is_zero() {
+            return Err(OperatorError::Request("--timeout must be above 0".to_owned()));
         }
         let climb = if self.no_ramp { RampLimits::ALL_AT_ONCE } else { RampLimits::CANARY };
         let (first, factor) =

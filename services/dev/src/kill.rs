@@ -36,7 +36,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// For how long nothing may come to an end.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(100);
-/// How many jobs must be in hand for the kill to be worth it.
+/// How many jobs are in hand at the kill, where the load is enough for so many at once.
 const IN_HAND: usize = 5;
 
 pub(crate) async fn run(load: Load) -> Result<End, DevError> {
@@ -141,6 +141,14 @@ async fn begin(
     Ok((stage, worker))
 }
 
+/// How many jobs are to be done, and how many in hand, when the worker is killed: as many as this load has by its second second, and never
+/// so many of a few records that none are left.
+fn worth_a_kill(load: Load) -> (u64, usize) {
+    let third = load.records.map_or(u64::MAX, |records| records / 3);
+    let in_hand = (load.rate as usize / 10).min(usize::try_from(third).unwrap_or(usize::MAX));
+    ((u64::from(load.rate) * 3 / 2).min(third), in_hand.clamp(1, IN_HAND))
+}
+
 /// What was so when the worker was killed.
 struct Killed {
     /// The keys of the jobs that it had in hand.
@@ -165,24 +173,24 @@ impl Stage {
 
     /// Waits until some jobs are done and some are in hand.
     async fn until_in_hand(&mut self, worker: &mut WorkerProcess, load: Load) -> Result<(), DevError> {
-        let enough = load.records.map_or(300, |records| (records / 3).min(300));
+        let (enough, in_hand) = worth_a_kill(load);
         let deadline = Instant::now() + PATIENCE;
-        while self.endpoint.ended() < enough || self.endpoint.open().len() < IN_HAND {
+        loop {
             self.check(worker)?;
-            if self.producer.has_ended()?
-                && self.endpoint.open().len() < IN_HAND
-                && self.endpoint.ended() >= enough
-            {
+            let (ended, open) = (self.endpoint.ended(), self.endpoint.open().len());
+            if ended >= enough && open >= in_hand {
+                return Ok(());
+            }
+            if self.producer.has_ended()? && open == 0 && ended + self.garbage() >= self.producer.total() {
                 return Err(DevError::Worker(
                     "had done everything before it could be killed; publish more".to_owned(),
                 ));
             }
             if Instant::now() > deadline {
-                return Err(DevError::Worker(format!("has done {} jobs only", self.endpoint.ended())));
+                return Err(DevError::Worker(format!("has done {ended} jobs only")));
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Ok(())
     }
 
     async fn kill(&self, worker: WorkerProcess) -> Result<Killed, DevError> {
@@ -317,6 +325,16 @@ fn skipped(page: &Page) -> [u64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_worker_is_killed_in_the_middle_of_any_load() {
+        let of = |rate, records| worth_a_kill(Load { rate, records: Some(records) });
+        assert_eq!(of(200, 1500), (300, 5));
+        assert_eq!(of(200, 3), (1, 1));
+        assert_eq!(of(200, 1), (0, 1));
+        assert_eq!(of(1, 1500), (1, 1));
+        assert_eq!(worth_a_kill(Load { rate: 50, records: None }), (75, 5));
+    }
 
     #[test]
     fn what_was_skipped_is_told_once_by_its_verdict_and_nothing_is_left_out() {

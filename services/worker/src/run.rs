@@ -87,7 +87,9 @@ pub async fn run(process: &Process, tiers: &[TierName], registered: &Registered)
     // They share the copies, which are closed next.
     let none_left = tokio::time::timeout(CHANGELOGS_END_WITHIN, ended.recv()).await;
     if none_left.is_err() {
-        warn!("a changelog's thread still waits for its disk at the end of the process");
+        warn!(
+            "a changelog's thread has not ended: its disk or Kafka does not answer; what it had in hand is done again"
+        );
     }
     keep(left).await;
     results.into_iter().collect()

@@ -3,6 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+
 use crate::config::HttpUrl;
 
 /// Why a process counts as not well.
@@ -30,30 +35,51 @@ pub enum ProbeError {
 
 /// More of a body than a person reads in the output of a health check.
 const SHOWN: usize = 2000;
+/// A longer body than this is none of ours.
+const READ: usize = 1 << 20;
 
 /// Gets the address; an answer with a status of success within `at_most` is a process that is well.
 pub async fn probe(url: &HttpUrl, at_most: Duration) -> Result<(), ProbeError> {
-    let no_answer = |error: &reqwest::Error| ProbeError::NoAnswer {
-        url: url.to_string(),
-        reason: if error.is_timeout() { format!("no answer within {at_most:?}") } else { innermost(error) },
+    let answer = async {
+        match url.as_str().starts_with("https:") {
+            true => get_by_tls(url).await,
+            false => get_plainly(url).await,
+        }
     };
-    // A proxy is for the way out: what is asked here is on this machine or beside it.
-    let client = reqwest::Client::builder().no_proxy().timeout(at_most).build();
-    let response = match client {
-        Ok(client) => client.get(url.as_str()).send().await,
-        Err(error) => Err(error),
+    let no_answer = |reason| ProbeError::NoAnswer { url: url.to_string(), reason };
+    let (status, body) = match tokio::time::timeout(at_most, answer).await {
+        Ok(answer) => answer.map_err(no_answer)?,
+        Err(_) => return Err(no_answer(format!("no answer within {at_most:?}"))),
     };
-    let response = response.map_err(|error| no_answer(&error))?;
-    let status = response.status();
     if status.is_success() {
         return Ok(());
     }
-    let body = response.text().await.map_err(|error| no_answer(&error))?;
     Err(ProbeError::Unwell {
         url: url.to_string(),
         status: status.as_u16(),
         body: body.trim().chars().take(SHOWN).collect(),
     })
+}
+
+/// As most are asked, every few seconds. A client that knows of TLS reads all authorities that the machine trusts when it is made, which
+/// takes longer than all the rest.
+async fn get_plainly(url: &HttpUrl) -> Result<(StatusCode, String), String> {
+    let request = Request::get(url.as_str()).body(Body::empty()).map_err(|error| innermost(&error))?;
+    let client = Client::builder(TokioExecutor::new()).build_http();
+    let response = client.request(request).await.map_err(|error| innermost(&error))?;
+    let status = response.status();
+    let body = to_bytes(Body::new(response.into_body()), READ).await.map_err(|error| innermost(&error))?;
+    Ok((status, String::from_utf8_lossy(&body).into_owned()))
+}
+
+async fn get_by_tls(url: &HttpUrl) -> Result<(StatusCode, String), String> {
+    let got = async {
+        // A proxy is for the way out: what is asked here is on this machine or beside it.
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let response = client.get(url.as_str()).send().await?;
+        Ok((response.status(), response.text().await?))
+    };
+    got.await.map_err(|error: reqwest::Error| innermost(&error))
 }
 
 fn innermost(error: &dyn std::error::Error) -> String {

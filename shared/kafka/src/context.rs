@@ -212,17 +212,17 @@ impl GroupContext {
         (0..self.shards.len()).min_by_key(load).unwrap_or(0)
     }
 
-    /// The partitions of `list` by the shard that has them; the shards forget them.
+    /// The partitions of `list` by the shard that has them: what it has is no longer owned.
     fn disown(&self, list: &TopicPartitionList) -> BTreeMap<usize, Vec<TopicPartition>> {
         let mut owners = self.owners.lock();
-        let mut by_shard: BTreeMap<usize, Vec<TopicPartition>> = BTreeMap::new();
-        for element in list.elements() {
-            let partition = topic_partition(element.topic(), element.partition());
-            if let Some(shard) = owners.remove(&partition) {
-                by_shard.entry(shard).or_default().push(partition);
-            }
-        }
-        by_shard
+        let named = list.elements();
+        let named = named.iter().map(|element| topic_partition(element.topic(), element.partition()));
+        by_shard(named.filter_map(|partition| owners.remove_entry(&partition)))
+    }
+
+    /// The same of all partitions.
+    fn disown_all(&self) -> BTreeMap<usize, Vec<TopicPartition>> {
+        by_shard(std::mem::take(&mut *self.owners.lock()).into_iter())
     }
 
     /// Kept partitions go on meanwhile: only this thread waits, while heartbeats go on in librdkafka's.
@@ -230,7 +230,7 @@ impl GroupContext {
         let begun = Instant::now();
         self.count_taken(partitions);
         info!(
-            partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?self.drain_deadline,
+            partitions = partitions.count(), topics = ?by_topic(partitions), at_most = ?in_tenths(self.time_to_drain(begun)),
             "giving partitions back: nothing new begins, and what runs may end"
         );
         let all = self.drain(self.disown(partitions), begun);
@@ -250,15 +250,11 @@ impl GroupContext {
     /// answers no request of this member before the division is over. They are unassigned when the consumer is closed.
     pub(crate) fn drain_unasked(&self) {
         let begun = Instant::now();
-        let mut owned: BTreeMap<usize, Vec<TopicPartition>> = BTreeMap::new();
-        for (partition, shard) in std::mem::take(&mut *self.owners.lock()) {
-            owned.entry(shard).or_default().push(partition);
-        }
         info!(
-            group = self.group, at_most = ?self.drain_deadline,
+            group = self.group, at_most = ?in_tenths(self.time_to_drain(begun)),
             "the group is divided anew, and others hold that up: leaving without waiting for it, what runs may end"
         );
-        tell_drained(&self.drain(owned, begun), begun.elapsed());
+        tell_drained(&self.drain(self.disown_all(), begun), begun.elapsed());
     }
 
     /// Counts what is taken from a member that works on.
@@ -268,10 +264,15 @@ impl GroupContext {
         }
     }
 
-    /// Ends what runs on these partitions, from `begun` on. A member that leaves has no more time for all that it is asked for.
+    /// How long what runs may take to end, from `begun` on. A member that leaves has no more time for all that it is asked for.
+    fn time_to_drain(&self, begun: Instant) -> Duration {
+        let left = self.leaves_by.get().map(|leaves_by| leaves_by.saturating_duration_since(begun));
+        left.map_or(self.drain_deadline, |left| left.min(self.drain_deadline))
+    }
+
+    /// Ends what runs on these partitions, from `begun` on.
     fn drain(&self, owned: BTreeMap<usize, Vec<TopicPartition>>, begun: Instant) -> Drained {
-        let deadline = begun + self.drain_deadline;
-        let deadline = self.leaves_by.get().map_or(deadline, |leaves_by| deadline.min(*leaves_by));
+        let deadline = begun + self.time_to_drain(begun);
         let mut answers = Vec::new();
         for (shard, partitions) in owned {
             debug!(shard, ?partitions, "revoked");
@@ -365,6 +366,20 @@ fn tell_drained(drained: &Drained, took: Duration) {
             )
         }
     }
+}
+
+/// Partitions by the shard that has them.
+fn by_shard(owned: impl Iterator<Item = (TopicPartition, usize)>) -> BTreeMap<usize, Vec<TopicPartition>> {
+    let mut by_shard: BTreeMap<usize, Vec<TopicPartition>> = BTreeMap::new();
+    for (partition, shard) in owned {
+        by_shard.entry(shard).or_default().push(partition);
+    }
+    by_shard
+}
+
+/// For a reader: a second of which some microseconds are gone is still one.
+fn in_tenths(time: Duration) -> Duration {
+    Duration::from_millis(time.as_millis().div_ceil(100) as u64 * 100)
 }
 
 /// How many partitions of each topic: a pipeline may have hundreds, which nobody wants to read one by one.

@@ -1,10 +1,11 @@
-//! Calls to librdkafka that its Rust crate has no safe way for: batches from a split partition queue, header names that are
-//! no UTF-8 (the crate panics on them), and cached watermarks.
+//! Calls to librdkafka that its Rust crate has no safe way for: batches from a split partition queue, being told when a queue has
+//! something, header names that are no UTF-8 (the crate panics on them), and cached watermarks.
 #![allow(unsafe_code, reason = "the calls are documented with why each is sound")]
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::thread::Thread;
 use std::time::Duration;
 
 use rdkafka::ClientContext;
@@ -12,7 +13,7 @@ use rdkafka::admin::AdminClient;
 use rdkafka::bindings as sys;
 use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
 use rdkafka::error::RDKafkaErrorCode;
-use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
 use rdkafka::types::RDKafkaRespErr;
 use tidegate_domain::{CommitPosition, Offset, UnixMillis};
 use tidegate_pipeline::record::OutboundRecord;
@@ -166,6 +167,56 @@ impl<C: ConsumerContext> Drop for PartitionQueue<C> {
     }
 }
 
+/// What a producer has to tell: delivery reports, errors, lines of its log. Keeps the producer alive.
+pub(crate) struct ReportQueue<C: ProducerContext> {
+    producer: Arc<BaseProducer<C>>,
+    queue: *mut sys::rd_kafka_queue_t,
+    /// From [`Box::into_raw`]: librdkafka has the same pointer. `drop` makes it a box again.
+    server: *mut Thread,
+}
+
+unsafe extern "C" fn has_reports(_: *mut sys::rd_kafka_t, server: *mut c_void) {
+    // SAFETY: the pointer is the `server` of a `ReportQueue`, from `Box::into_raw`. Nobody has a `&mut` to it, and `drop` disables this
+    // callback, under the lock that it is called under, before it frees the box.
+    let server = unsafe { &*server.cast::<Thread>() };
+    server.unpark();
+}
+
+impl<C: ProducerContext> ReportQueue<C> {
+    /// The queue of a producer that nobody else serves. From now on this thread is unparked when something comes while it is empty.
+    pub(crate) fn served_here(producer: Arc<BaseProducer<C>>) -> Self {
+        let server = Box::into_raw(Box::new(std::thread::current()));
+        // SAFETY: the client lives as long as `producer`; the reference to its queue is ours to destroy. The callback's pointer owns its
+        // `Thread`, and is valid until `drop` disables the callback.
+        let queue = unsafe {
+            let queue = sys::rd_kafka_queue_get_main(producer.client().native_ptr());
+            sys::rd_kafka_queue_cb_event_enable(queue, Some(has_reports), server.cast::<c_void>());
+            queue
+        };
+        Self { producer, queue, server }
+    }
+
+    /// Tells the producer's context all that is there. What comes later than this looked unparks the thread.
+    pub(crate) fn serve(&self) {
+        // SAFETY: the queue is not destroyed before `drop`.
+        while unsafe { sys::rd_kafka_queue_length(self.queue) } > 0 {
+            self.producer.poll(Duration::ZERO);
+        }
+    }
+}
+
+impl<C: ProducerContext> Drop for ReportQueue<C> {
+    fn drop(&mut self) {
+        // SAFETY: the queue is ours and was not destroyed; without the callback librdkafka does not use `server` any more, and nobody
+        // has freed it.
+        unsafe {
+            sys::rd_kafka_queue_cb_event_enable(self.queue, None, ptr::null_mut());
+            sys::rd_kafka_queue_destroy(self.queue);
+            drop(Box::from_raw(self.server));
+        }
+    }
+}
+
 /// Names the brokers to a client again. After a stall of all brokers the first answer may name none, and librdkafka then forgets
 /// those that it was configured with (confluentinc/librdkafka#5301): it would never look again.
 pub(crate) fn add_brokers(client: &impl NativeClient, bootstrap: &str) {
@@ -186,7 +237,7 @@ impl<C: ConsumerContext> NativeClient for BaseConsumer<C> {
     }
 }
 
-impl<C: ProducerContext> NativeClient for ThreadedProducer<C> {
+impl<C: ProducerContext> NativeClient for BaseProducer<C> {
     fn native_client(&self) -> *mut sys::rd_kafka_t {
         self.client().native_ptr()
     }

@@ -2,23 +2,26 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rdkafka::Message;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
 use rdkafka::message::DeliveryResult;
-use rdkafka::producer::{Producer, ProducerContext, ThreadedProducer};
+use rdkafka::producer::{BaseProducer, Producer, ProducerContext};
 use rdkafka::util::IntoOpaque;
 use rdkafka::{ClientConfig, ClientContext};
 use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::Inbox;
 use tidegate_pipeline::ports::{Acknowledged, Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::OutboundRecord;
+use tracing::error;
 
 use crate::classify::{publish_error, publish_failure};
 use crate::context::{log_client_error, log_line};
 use crate::fatal::Fatal;
+use crate::native::ReportQueue;
 use crate::settings::{ConnectError, KafkaSettings, create};
 
 /// How many records may be on their way; below librdkafka's own bound, so that it never has to refuse one.
@@ -81,7 +84,44 @@ const PLACELESS: &str = "the broker named no place for the record: it may not be
 
 /// Publishes records; see [`RecordPublisher`].
 pub struct Publisher {
-    producer: ThreadedProducer<Context>,
+    /// Ends before the producer does, which then serves what is left itself.
+    _reports: Reports,
+    producer: Arc<BaseProducer<Context>>,
+}
+
+/// The thread that takes delivery reports from a producer. It sleeps until there are any: the crate's own `ThreadedProducer` looks ten
+/// times a second, and spins for the last millisecond each time, which costs an idle process one percent of a processor for each
+/// producer.
+struct Reports {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Reports {
+    fn of(producer: Arc<BaseProducer<Context>>) -> std::io::Result<Self> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let serve = move || {
+            let queue = ReportQueue::served_here(producer);
+            while !ends.load(Ordering::Acquire) {
+                queue.serve();
+                thread::park();
+            }
+        };
+        let thread = thread::Builder::new().name("kafka-reports".to_owned()).spawn(serve)?;
+        Ok(Self { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Reports {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return };
+        thread.thread().unpark();
+        if thread.join().is_err() {
+            error!("the thread of a producer's delivery reports panicked");
+        }
+    }
 }
 
 impl std::fmt::Debug for Publisher {
@@ -120,7 +160,9 @@ impl Publisher {
             timed_out: AtomicBool::new(false),
             bootstrap: settings.bootstrap.clone(),
         };
-        Ok(Self { producer: create(config, context)? })
+        let producer = Arc::new(create::<_, BaseProducer<_>>(config, context)?);
+        let reports = Reports::of(producer.clone()).map_err(ConnectError::Thread)?;
+        Ok(Self { _reports: reports, producer })
     }
 
     /// Waits until everything that was handed over is reported, at most this long; true when it is.
@@ -142,7 +184,7 @@ impl RecordPublisher for Publisher {
             return Err(PublishError::Full);
         }
         if context.timed_out.swap(false, Ordering::Relaxed) {
-            crate::native::add_brokers(&self.producer, &context.bootstrap);
+            crate::native::add_brokers(&*self.producer, &context.bootstrap);
         }
         let report = Box::new(Report { ticket, inbox: inbox.clone() });
         match send(&self.producer, record, report) {
@@ -160,7 +202,7 @@ impl RecordPublisher for Publisher {
 
 #[allow(unsafe_code, reason = "the crate's own `send` takes no header names but UTF-8, and copies more")]
 fn send(
-    producer: &ThreadedProducer<Context>,
+    producer: &BaseProducer<Context>,
     record: &OutboundRecord<'_>,
     report: Box<Report>,
 ) -> Result<(), PublishError> {

@@ -48,6 +48,14 @@ pub enum Refusal {
     /// What listens there is no broker.
     #[error("a web server answers there, and no broker; write the addresses of brokers in `kafka.bootstrap`")]
     WebServer,
+    /// What listens there is neither a broker nor a web server.
+    #[error(
+        "what answers there is no broker: it begins with `{begin}`; write the addresses of brokers in `kafka.bootstrap`"
+    )]
+    NoBroker {
+        /// The first four characters that it sent.
+        begin: String,
+    },
     /// It answers in TLS, to a client that does not speak it.
     #[error(
         "it speaks TLS; set `security.protocol` in `[kafka.properties]` to SSL, or with a log-in to SASL_SSL"
@@ -108,9 +116,14 @@ fn of_foreign_answer(reason: &str) -> Option<Refusal> {
     let (_, size) = reason.split_once("Invalid response size ")?;
     let digits = size.split(|c: char| !c.is_ascii_digit()).next()?;
     match digits.parse::<u32>().ok()?.to_be_bytes() {
-        [b'H', b'T', b'T', b'P'] => Some(Refusal::WebServer),
+        // Some answer what they can't read by a page without a status line.
+        [b'H', b'T', b'T', b'P'] | [b'<', ..] => Some(Refusal::WebServer),
         // An alert or a handshake message.
         [0x15 | 0x16, 3, _, _] => Some(Refusal::Tls),
+        // As a size it would be half a gigabyte or more.
+        begin if begin.iter().all(|byte| (b' '..=b'~').contains(byte)) => {
+            Some(Refusal::NoBroker { begin: begin.map(char::from).iter().collect() })
+        }
         _ => None,
     }
 }
@@ -137,6 +150,11 @@ pub(crate) fn essence(reason: &str) -> String {
         text = rest;
     }
     let text = text.rfind(" (after ").map_or(text, |end| &text[..end]);
+    // librdkafka goes on to guess at brokers of before 2016.
+    if text.starts_with("ApiVersionRequest failed: Local: Timed out") {
+        return "it takes the connection and does not answer the first request, as a broker that hangs does, or what is no broker"
+            .to_owned();
+    }
     text.trim().to_owned()
 }
 
@@ -182,23 +200,6 @@ mod tests {
                  APIVERSION_QUERY)",
                 Some(Refusal::ClientCertificate),
             ),
-            (
-                Code::BadMessage,
-                "Receive failed: Invalid response size 1213486160 (0..100000000): increase receive.message.max.bytes (after 1ms in \
-                 state APIVERSION_QUERY)",
-                Some(Refusal::WebServer),
-            ),
-            (
-                Code::BadMessage,
-                "Receive failed: Invalid response size 352518912 (0..100000000): increase receive.message.max.bytes",
-                Some(Refusal::Tls),
-            ),
-            // That is a broker's, and the advice is right.
-            (
-                Code::BadMessage,
-                "Receive failed: Invalid response size 100000001 (0..100000000): increase receive.message.max.bytes",
-                None,
-            ),
             (Code::BrokerTransportFailure, "Connect to ipv4#127.0.0.1:9094 failed: Connection refused", None),
             (Code::AllBrokersDown, "1/1 brokers are down", None),
         ] {
@@ -218,6 +219,36 @@ mod tests {
         assert!(meant("Send failed: SSL transport error: Broken pipe", "SSL").is_some());
         assert_eq!(meant(closed, "SASL_SSL"), None);
         assert_eq!(meant("Connect to ipv4#127.0.0.1:9094 failed: Connection refused", "PLAINTEXT"), None);
+    }
+
+    #[test]
+    fn an_answer_in_another_protocol_is_known_by_its_first_characters() {
+        for (size, expected) in [
+            (0x4854_5450, Some(Refusal::WebServer)),
+            (0x3c21_444f, Some(Refusal::WebServer)),
+            (0x5353_482d, Some(Refusal::NoBroker { begin: "SSH-".to_owned() })),
+            (0x1503_0300, Some(Refusal::Tls)),
+            // That is a broker's, and the advice is right.
+            (100_000_001, None),
+        ] {
+            let reason = format!(
+                "Receive failed: Invalid response size {size} (0..100000000): increase receive.message.max.bytes (after 1ms in state \
+                 APIVERSION_QUERY)"
+            );
+            assert_eq!(Refusal::of(Code::BadMessage, &reason), expected, "{size:x}");
+        }
+    }
+
+    #[test]
+    fn what_takes_a_connection_and_keeps_silent_is_told_without_a_guess() {
+        let reason = "127.0.0.1:9092/bootstrap: ApiVersionRequest failed: Local: Timed out: probably due to broker version < 0.10 \
+                      (see api.version.request configuration) (after 10006ms in state APIVERSION_QUERY)";
+        assert_eq!(Refusal::of(Code::OperationTimedOut, reason), None, "it may be a broker");
+        assert!(
+            essence(reason).starts_with("it takes the connection and does not answer"),
+            "{}",
+            essence(reason)
+        );
     }
 
     #[test]

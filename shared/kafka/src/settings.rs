@@ -68,6 +68,9 @@ pub enum ConnectError {
         /// What the client says.
         reason: String,
     },
+    /// A client needs a thread of its own.
+    #[error("no thread for a Kafka client can be started: {0}; raise the limit of processes or threads")]
+    Thread(std::io::Error),
 }
 
 impl ConnectError {
@@ -76,7 +79,7 @@ impl ConnectError {
         match self {
             Self::Configuration(_) | Self::File { .. } => true,
             Self::Refused { refusal, .. } => refusal.is_certain(),
-            Self::Unreachable { .. } => false,
+            Self::Unreachable { .. } | Self::Thread(_) => false,
         }
     }
 }

@@ -90,6 +90,15 @@ fn what_a_killed_worker_had_in_hand_runs_again_and_what_it_had_done_is_skipped()
     );
 }
 
+#[test]
+fn the_story_of_the_kill_is_told_of_three_records_too() {
+    let mut process = dev(&["--kill-worker", "--events", "3"]);
+    assert_eq!(process.wait(SOON), Exit(0));
+    let said = process.stdout();
+    assert!(numbers(line(&said, "Killed process"))[1] >= 1, "{said}");
+    assert!(said.contains("Every record is accounted for"), "{said}");
+}
+
 const EVENT: &str = r#"{"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "note", "type": "string", "default": ""}]}"#;
 
 /// A configuration of one class, as somebody has it for a real cluster.

@@ -3,6 +3,7 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
+use tidegate_domain::inbox::Void;
 
 use crate::Console;
 use crate::failure::{Answer, Failure};
@@ -207,13 +208,17 @@ fn happened(journal: &[JournalEntry], at: i64) -> Markup {
                                 span.time { (when(entry.time, at)) }
                             }
                             @if let Some(detail) = &entry.detail { p.said { (detail) } }
-                            @if let Some(void) = &entry.void { p.note { "It does not count: " (void) } }
+                            @if let Some(void) = &entry.void { p.note { "It does not count: " (why_void(void)) } }
                         }
                     }
                 }
             }
         }
     }
+}
+
+fn why_void(name: &str) -> String {
+    Void::from_name(name).map_or_else(|| name.to_owned(), |void| void.to_string())
 }
 
 fn facts(item: &Item, at: i64) -> Markup {

@@ -169,6 +169,26 @@ pub enum Void {
 }
 
 impl Void {
+    /// Every reason.
+    pub const ALL: [Self; 11] = [
+        Self::Stale,
+        Self::UnderWay,
+        Self::Done,
+        Self::Discarded,
+        Self::NothingToReopen,
+        Self::RoundUsed,
+        Self::Known,
+        Self::OlderRound,
+        Self::RunClosed,
+        Self::NotHeld,
+        Self::ReadBefore,
+    ];
+
+    /// The reason called `name`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|void| void.as_str() == name)
+    }
+
     /// The name in output.
     pub fn as_str(self) -> &'static str {
         match self {

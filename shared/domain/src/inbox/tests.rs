@@ -346,7 +346,7 @@ fn a_replay_header_is_read_in_any_order_and_refused_with_what_is_wrong() {
 }
 
 #[test]
-fn runs_and_states_are_found_by_their_names() {
+fn runs_states_and_refusals_are_found_by_their_names() {
     assert_eq!(RunId::parse(&RunId(0xab).to_string()), Some(RunId(0xab)));
     for text in ["", "ab", "00000000000000zz", "+000000000000001", "00000000000000000"] {
         assert_eq!(RunId::parse(text), None, "{text}");
@@ -355,4 +355,8 @@ fn runs_and_states_are_found_by_their_names() {
         assert_eq!(State::from_name(state.as_str()), Some(state));
     }
     assert_eq!(State::from_name("Open"), None);
+    for void in Void::ALL {
+        assert_eq!(Void::from_name(void.as_str()), Some(void));
+    }
+    assert_eq!(Void::from_name("Stale"), None);
 }

@@ -171,8 +171,8 @@ fn a_run_that_is_paused_publishes_nothing_until_it_is_resumed() {
     let broken = Broken::with_dead("paused", &tasks("t", 300));
     broken.repair();
     let mut ann =
-        broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "50"]);
-    broken.calls.wait_for_tasks(20, LONG);
+        broken.start("ann", &["dlq", "replay", "--class", "task", "--yes", "--no-ramp", "--rate", "15"]);
+    broken.calls.wait_for_tasks(5, LONG);
     let run = broken.only_run("bob")["run"].as_str().unwrap().to_owned();
     assert_eq!(broken.json("bob", 0, &["dlq", "replay", "--pause", &run])["run"]["status"], "paused");
     wait_until("the run to rest", LONG, || {

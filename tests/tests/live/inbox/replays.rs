@@ -46,7 +46,7 @@ fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
 fn a_replay_whose_console_is_killed_at_half_is_seen_through_by_another() {
     let broken = Broken::with_dead("killed", &tasks("t", 1000));
     broken.repair();
-    let mut ann = broken.start("ann", &[&ALL[..], &["--yes", "--rate", "300"]].concat());
+    let mut ann = broken.start("ann", &[&ALL[..], &["--yes", "--rate", "150"]].concat());
     broken.calls.wait_for_tasks(400, LONG);
     ann.sigkill();
     ann.wait(Duration::from_secs(10));
