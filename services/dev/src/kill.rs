@@ -38,6 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(100);
 /// How many jobs are in hand at the kill, where the load is enough for so many at once.
 const IN_HAND: usize = 5;
+/// A third of the records below which a load is over about as soon as it has begun.
+const AT_ONCE: u64 = 10;
 
 pub(crate) async fn run(load: Load) -> Result<End, DevError> {
     let leave = Leave::on_signals()?;
@@ -146,7 +148,9 @@ async fn begin(
 fn worth_a_kill(load: Load) -> (u64, usize) {
     let third = load.records.map_or(u64::MAX, |records| records / 3);
     let in_hand = (load.rate as usize / 10).min(usize::try_from(third).unwrap_or(usize::MAX));
-    ((u64::from(load.rate) * 3 / 2).min(third), in_hand.clamp(1, IN_HAND))
+    // What is published at once ends at once: who waits for the first to be done finds the last one done.
+    let done = if third < AT_ONCE { 0 } else { third };
+    ((u64::from(load.rate) * 3 / 2).min(done), in_hand.clamp(1, IN_HAND))
 }
 
 /// What was so when the worker was killed.
@@ -330,7 +334,8 @@ mod tests {
     fn the_worker_is_killed_in_the_middle_of_any_load() {
         let of = |rate, records| worth_a_kill(Load { rate, records: Some(records) });
         assert_eq!(of(200, 1500), (300, 5));
-        assert_eq!(of(200, 3), (1, 1));
+        assert_eq!(of(200, 60), (20, 5));
+        assert_eq!(of(200, 3), (0, 1));
         assert_eq!(of(200, 1), (0, 1));
         assert_eq!(of(1, 1500), (1, 1));
         assert_eq!(worth_a_kill(Load { rate: 50, records: None }), (75, 5));
