@@ -168,8 +168,7 @@ pub(crate) fn tell_outcome(name: &str, outcome: &Outcome, json: bool) -> anyhow:
     }
     print(&format!("{name}: {}, run {}", counted(outcome.accepted, "item", "items"), outcome.run));
     for (reason, items) in &outcome.refused {
-        let why = Void::from_name(reason).map_or_else(|| reason.clone(), |void| void.to_string());
-        print(&format!("{} refused: {why}", counted(*items, "was", "were")));
+        print(&format!("{} refused: {}", counted(*items, "was", "were"), Void::words(reason)));
     }
     Ok(())
 }

@@ -208,17 +208,13 @@ fn happened(journal: &[JournalEntry], at: i64) -> Markup {
                                 span.time { (when(entry.time, at)) }
                             }
                             @if let Some(detail) = &entry.detail { p.said { (detail) } }
-                            @if let Some(void) = &entry.void { p.note { "It does not count: " (why_void(void)) } }
+                            @if let Some(void) = &entry.void { p.note { "It does not count: " (Void::words(void)) } }
                         }
                     }
                 }
             }
         }
     }
-}
-
-fn why_void(name: &str) -> String {
-    Void::from_name(name).map_or_else(|| name.to_owned(), |void| void.to_string())
 }
 
 fn facts(item: &Item, at: i64) -> Markup {

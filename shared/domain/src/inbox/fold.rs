@@ -189,6 +189,11 @@ impl Void {
         Self::ALL.into_iter().find(|void| void.as_str() == name)
     }
 
+    /// What the reason called `name` says; a name that is not known stands for itself.
+    pub fn words(name: &str) -> String {
+        Self::from_name(name).map_or_else(|| name.to_owned(), |void| void.to_string())
+    }
+
     /// The name in output.
     pub fn as_str(self) -> &'static str {
         match self {
