@@ -1,6 +1,7 @@
 //! What every run has: a folder, logs, metrics, the services, and a view of them.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -76,8 +77,8 @@ impl Folder {
         {
             return;
         }
-        if let Err(error) = remove(&path) {
-            write_error(&format!("note: {} can't be removed: {error}; remove it yourself", path.display()));
+        if let Err((left, error)) = remove(&path) {
+            write_error(&format!("note: {} can't be removed: {error}; remove it yourself", left.display()));
         }
     }
 }
@@ -89,22 +90,50 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// How often it must be found gone, one time after the other.
 const GONE: u32 = 3;
 
-/// Where the end was at once, services still write there: between the last file's removal and its folder's there may be a new file.
-/// No store is opened once the whole is gone; of one that is just being opened, the database makes all folders above its own, which a
-/// later look finds.
-fn remove(path: &Path) -> std::io::Result<()> {
+/// Removes a folder and what is in it for good.
+///
+/// Where the end was at once, services still write there. No store is opened once the whole is gone; of one that is just being opened,
+/// the database makes all folders above its own, which a later look finds.
+///
+/// # Errors
+/// What is left, and why.
+fn remove(path: &Path) -> Result<(), (PathBuf, std::io::Error)> {
     let until = Instant::now() + IN_USE;
     let mut gone = 0;
     while gone < GONE {
-        match std::fs::remove_dir_all(path) {
-            // It may as well be a file in it that somebody else has removed first.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !path.exists() => gone += 1,
-            Err(error) if Instant::now() > until => return Err(error),
-            Ok(()) | Err(_) => gone = 0,
+        let late = Instant::now() > until;
+        match take_away(path) {
+            Ok(Found::Nothing) => gone += 1,
+            Ok(Found::Something) if late => return Err((path.to_owned(), ErrorKind::ResourceBusy.into())),
+            Err(left) if late => return Err(left),
+            Ok(Found::Something) | Err(_) => gone = 0,
         }
         std::thread::sleep(LOOK_AGAIN);
     }
     Ok(())
+}
+
+enum Found {
+    Nothing,
+    Something,
+}
+
+/// Gives a folder another name before it is emptied, one at which nobody writes: emptied where it is, it can win a new file before its
+/// own removal, again and again.
+fn take_away(path: &Path) -> Result<Found, (PathBuf, std::io::Error)> {
+    let aside = path.with_extension("removed");
+    let empty = || match std::fs::remove_dir_all(&aside) {
+        // It may as well be a file in it that somebody else has removed first.
+        Err(error) if error.kind() == ErrorKind::NotFound && !aside.exists() => Ok(()),
+        result => result.map_err(|error| (aside.clone(), error)),
+    };
+    // What an earlier look may have left.
+    empty()?;
+    match std::fs::rename(path, &aside) {
+        Ok(()) => empty().map(|()| Found::Something),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Found::Nothing),
+        Err(error) => Err((path.to_owned(), error)),
+    }
 }
 
 const LOG: &str = "tidegate.log";
@@ -280,7 +309,7 @@ pub(crate) async fn register_schemas(config: &Config) -> Result<[u32; 3], DevErr
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Error, ErrorKind};
+    use std::io::Error;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
     use super::*;
