@@ -1,6 +1,6 @@
 //! What every run has: a folder, logs, metrics, the services, and a view of them.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -83,8 +83,8 @@ impl Folder {
     }
 }
 
-/// For how long a folder may be in use by what was not waited for.
-const IN_USE: Duration = Duration::from_secs(2);
+/// How often a folder is looked for that may be in use by what was not waited for. Counted, since a process may stand still for any time.
+const LOOKS: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// How often it must be found gone, one time after the other.
@@ -98,19 +98,19 @@ const GONE: u32 = 3;
 /// # Errors
 /// What is left, and why.
 fn remove(path: &Path) -> Result<(), (PathBuf, std::io::Error)> {
-    let until = Instant::now() + IN_USE;
-    let mut gone = 0;
-    while gone < GONE {
-        let late = Instant::now() > until;
+    let (mut gone, mut left) = (0, (path.to_owned(), ErrorKind::ResourceBusy.into()));
+    for _ in 0..LOOKS {
         match take_away(path) {
             Ok(Found::Nothing) => gone += 1,
-            Ok(Found::Something) if late => return Err((path.to_owned(), ErrorKind::ResourceBusy.into())),
-            Err(left) if late => return Err(left),
-            Ok(Found::Something) | Err(_) => gone = 0,
+            Ok(Found::Something) => gone = 0,
+            Err(error) => (gone, left) = (0, error),
+        }
+        if gone == GONE {
+            return Ok(());
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    Ok(())
+    Err(left)
 }
 
 enum Found {
@@ -148,9 +148,12 @@ pub(crate) enum Way {
 }
 
 /// A terminal that is closed is a wish to leave and no error. Whatever else keeps it from being drawn on is one: nobody asked to leave.
-fn leave_what_is_not_shown(error: DevError, leave: &Leave) -> Result<(), DevError> {
+///
+/// It is closed too if standard output, which was a terminal when the view began, is none any more: what asks for its size, and asks in
+/// other ways where that fails, says what failed last.
+fn leave_what_is_not_shown(error: DevError, is_terminal: bool, leave: &Leave) -> Result<(), DevError> {
     match error {
-        DevError::Draw(error) if is_of_closed_terminal(&error) => {
+        DevError::Draw(error) if !is_terminal || is_of_closed_terminal(&error) => {
             leave.wish(By::ClosedTerminal);
             Ok(())
         }
@@ -185,7 +188,9 @@ impl Session {
         let services = Services::start(config, Which::All)?;
         let observer = Observer::new(config, began);
         let dead_letters = is_live(show).then(|| DeadLetters::follow(config)).transpose()?;
-        let view = View::begin(is_live(show), &leave)?;
+        let view = View::begin(is_live(show), &leave).or_else(|error| {
+            leave_what_is_not_shown(error, stdout().is_terminal(), &leave).map(|()| View::nothing())
+        })?;
         Ok(Self {
             leave,
             addresses: Vec::new(),
@@ -218,7 +223,7 @@ impl Session {
         snapshot.published = published;
         if let Err(error) = self.view.show(&snapshot) {
             self.view = View::nothing();
-            leave_what_is_not_shown(error, &self.leave)?;
+            leave_what_is_not_shown(error, stdout().is_terminal(), &self.leave)?;
         }
         Ok(snapshot)
     }
@@ -316,13 +321,15 @@ mod tests {
 
     #[test]
     fn only_a_terminal_that_is_closed_is_a_wish_and_no_failure() {
+        let closed = || DevError::Draw(Error::from_raw_os_error(libc::EIO));
+        let other = || DevError::Draw(ErrorKind::WouldBlock.into());
+        for (error, is_terminal) in [(closed(), true), (closed(), false), (other(), false)] {
+            let leave = Leave::default();
+            assert!(leave_what_is_not_shown(error, is_terminal, &leave).is_ok());
+            assert_eq!(leave.now(), Wish::Leave);
+        }
         let leave = Leave::default();
-        let closed = DevError::Draw(Error::from_raw_os_error(libc::EIO));
-        assert!(leave_what_is_not_shown(closed, &leave).is_ok());
-        assert_eq!(leave.now(), Wish::Leave);
-        let leave = Leave::default();
-        let failed =
-            leave_what_is_not_shown(DevError::Draw(ErrorKind::WouldBlock.into()), &leave).unwrap_err();
+        let failed = leave_what_is_not_shown(other(), true, &leave).unwrap_err();
         assert_eq!((leave.now(), failed.exit_code() as u8), (Wish::Stay, 1));
         assert!(failed.to_string().contains("--plain"), "{failed}");
     }

@@ -56,8 +56,15 @@ pub(crate) fn is_live(show: Show) -> bool {
 
 impl View {
     /// Begins to show: the terminal, if it is one, is taken until the view is dropped.
-    pub(crate) fn begin(live: bool, leave: &Leave) -> std::io::Result<Self> {
-        if live { live::Live::begin(leave).map(Self::Live) } else { Ok(Self::Plain(plain::Plain::default())) }
+    ///
+    /// # Errors
+    /// [`DevError::Draw`] when the terminal can't be taken.
+    pub(crate) fn begin(live: bool, leave: &Leave) -> Result<Self, DevError> {
+        if live {
+            live::Live::begin(leave).map(Self::Live).map_err(DevError::Draw)
+        } else {
+            Ok(Self::Plain(plain::Plain::default()))
+        }
     }
 
     /// A view of nothing: what was shown before is over.
