@@ -13,6 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, Request, Response};
 use serde::Deserialize;
 use tidegate_tests::ports::free_port;
+use tidegate_tests::wait::look_until;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 
@@ -73,7 +74,9 @@ impl Endpoint {
                 runtime.shutdown_background();
             }
         } else if self.runtime.is_none() {
-            self.listen().expect("the endpoint's port is still free");
+            // The listener before it is closed by a thread that may come late.
+            let listening = look_until(LISTENS_WITHIN, || self.listen().ok());
+            listening.expect("the endpoint's port is still free");
         }
     }
 
@@ -109,6 +112,9 @@ impl Endpoint {
         Ok(())
     }
 }
+
+/// How long the endpoint's own port may be taken by what it was before.
+const LISTENS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What an endpoint saw.
 #[derive(Debug)]
@@ -288,6 +294,7 @@ fn script_of(text: &str) -> Script {
 #[cfg(test)]
 mod tests {
     use tidegate_tests::http;
+    use tidegate_tests::wait::wait_until;
 
     use super::*;
 
@@ -319,7 +326,7 @@ mod tests {
         let text = std::fs::read_to_string(&ledger).unwrap();
         assert_eq!(text, "begin 0 7 life=5 plain 1/2 000000000000000000000000000000ab attempt=3\n");
         endpoint.misbehave(Some(EndpointFault::Down));
-        assert!(http::get(&url).is_err(), "it refuses connections");
+        wait_until("it to refuse connections", LISTENS_WITHIN, || http::get(&url).is_err());
         endpoint.misbehave(None);
         assert_eq!(http::get(&url).unwrap().0, 400);
         let Observed { calls, cuts, .. } = endpoint.finish();

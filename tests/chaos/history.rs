@@ -251,3 +251,12 @@ pub(crate) struct History {
     /// How far the services had committed when all had stopped.
     pub(crate) lag: BTreeMap<String, i64>,
 }
+
+impl History {
+    /// For how long, of the time between two moments, the harness did not come to run, in milliseconds: what the machine did not let
+    /// happen then is late by as much.
+    pub(crate) fn stalled_within(&self, from: At, until: At) -> i64 {
+        let overlap = |&(began, ended): &(At, At)| ended.min(until).millis_after(began.max(from)).max(0);
+        self.stalls.iter().map(overlap).sum()
+    }
+}

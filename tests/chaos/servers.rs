@@ -60,8 +60,17 @@ impl Servers {
         }
     }
 
-    /// Sets how many replicas a write to these topics needs. All of their other settings stay as they are.
+    /// Sets how many replicas a write to these topics needs. All of their other settings stay as they are. A controller that has just
+    /// moved refuses at first.
     pub(crate) fn demand_replicas(&self, topics: &[String], count: usize) -> Result<(), String> {
+        let mut refused = String::new();
+        let set = look_until(WHOLE_WITHIN, || {
+            self.try_to_demand_replicas(topics, count).map_err(|error| refused = error).ok()
+        });
+        set.ok_or_else(|| format!("settings can't be changed for {WHOLE_WITHIN:?}: {refused}"))
+    }
+
+    fn try_to_demand_replicas(&self, topics: &[String], count: usize) -> Result<(), String> {
         let admin: AdminClient<DefaultClientContext> =
             self.config().create().map_err(|error| error.to_string())?;
         let (topics, count) = (topics.to_vec(), count.to_string());

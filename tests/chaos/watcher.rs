@@ -10,6 +10,7 @@ use rdkafka::message::BorrowedMessage;
 use rdkafka::{Message, Offset, TopicPartitionList};
 use tidegate_pipeline::changelog::OpenerId;
 use tidegate_pipeline::changelog::format::{self, Entry};
+use tidegate_tests::wait::look_until;
 
 use crate::config::{PARTITIONS, TIERS, marks};
 use crate::gather::consumer;
@@ -60,21 +61,45 @@ impl Watcher {
 }
 
 fn watch(consumer: &BaseConsumer, last: &AtomicBool) -> Marks {
-    /// After so long without a record nothing more is there: no broker is harmed any more.
-    const QUIET: Duration = Duration::from_secs(5);
     let mut found = Marks::default();
-    let mut latest = Instant::now();
-    while !last.load(Ordering::Relaxed) || latest.elapsed() < QUIET {
-        if !last.load(Ordering::Relaxed) {
-            latest = Instant::now();
-        }
-        // Lost connections and the ends of partitions are no news here.
+    let mut read = || {
+        // Lost connections are no news here.
         if let Some(Ok(message)) = consumer.poll(Duration::from_millis(100)) {
-            latest = Instant::now();
             note(&message, At::now(), &mut found);
         }
+    };
+    while !last.load(Ordering::Relaxed) {
+        read();
+    }
+    let ends =
+        look_until(READ_WITHIN, || ends(consumer)).expect("the ends of the changelogs can be asked for");
+    let until = Instant::now() + READ_WITHIN;
+    while !ends.iter().all(|end| is_read(consumer, end)) {
+        assert!(Instant::now() < until, "the changelogs can't be read to their ends within {READ_WITHIN:?}");
+        read();
     }
     found
+}
+
+/// How long it may take to read what is left, when no broker is harmed any more.
+const READ_WITHIN: Duration = Duration::from_secs(120);
+
+/// A changelog's partition, and its first and next offset.
+type End = ((String, i32), (i64, i64));
+
+fn ends(consumer: &BaseConsumer) -> Option<Vec<End>> {
+    let partitions = TIERS.iter().flat_map(|tier| (0..PARTITIONS).map(|partition| (marks(tier), partition)));
+    let end = |(topic, partition): (String, i32)| {
+        let end = consumer.fetch_watermarks(&topic, partition, Duration::from_secs(10)).ok()?;
+        Some(((topic, partition), end))
+    };
+    partitions.map(end).collect()
+}
+
+fn is_read(consumer: &BaseConsumer, ((topic, partition), (first, next)): &End) -> bool {
+    let positions = consumer.position().unwrap_or_default();
+    let position = positions.find_partition(topic, *partition).map(|position| position.offset());
+    first == next || matches!(position, Some(Offset::Offset(position)) if position >= *next)
 }
 
 fn note(message: &BorrowedMessage<'_>, visible: At, found: &mut Marks) {

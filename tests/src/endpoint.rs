@@ -145,7 +145,7 @@ impl Endpoint {
     pub fn stop(&mut self) {
         self.runtime.take().expect("the endpoint is running").shutdown_background();
         let refused = || std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).is_err();
-        crate::wait::wait_until("the endpoint to refuse connections", Duration::from_secs(10), refused);
+        crate::wait::wait_until("the endpoint to refuse connections", Duration::from_secs(60), refused);
     }
 
     /// Starts a stopped endpoint on the same port; calls go on being recorded behind the earlier ones.
@@ -306,7 +306,7 @@ mod tests {
         let body = serde_json::json!({"amount": 3});
         assert_eq!(http::post_json(&url, &body).unwrap(), (503, "later".into()));
         assert_eq!(http::get(&url).unwrap(), (200, String::new()));
-        let calls = endpoint.wait_for_count(2, Duration::from_secs(5));
+        let calls = endpoint.wait_for_count(2, Duration::from_secs(60));
         assert_eq!((calls[0].method.as_str(), calls[0].path.as_str()), ("POST", "/pay?x=1"));
         assert_eq!(calls[0].json(), body);
         assert_eq!(calls[0].header("Content-Type"), Some("application/json"));
@@ -323,7 +323,7 @@ mod tests {
             let url = url.clone();
             move || http::get(&url)
         });
-        endpoint.wait_for_count(1, Duration::from_secs(5));
+        endpoint.wait_for_count(1, Duration::from_secs(60));
         endpoint.stop();
         assert!(caller.join().unwrap().is_err());
         assert!(http::get(&url).unwrap_err().is_connect());

@@ -129,6 +129,25 @@ impl Guarded {
         }
     }
 
+    /// Freezes it, and waits until none of its threads runs: the signal is on its way for as long as the guard is not scheduled.
+    ///
+    /// # Panics
+    /// When it doesn't stand still.
+    pub fn freeze(&mut self) {
+        self.signal(Signal::Stop);
+        let stands = || self.is_stopped().then_some(());
+        look_until(Duration::from_secs(60), stands).expect("a process stands still within 60 s of SIGSTOP");
+    }
+
+    fn is_stopped(&self) -> bool {
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return true };
+        // One that has ended meanwhile runs no more. The state stands behind the name, which may hold any character.
+        let state = |stat: String| stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with(['T', 'Z', 'X']));
+        let stats =
+            threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        stats.filter_map(state).all(|stopped| stopped)
+    }
+
     /// Waits for the end; `None` when the process is still running at the deadline.
     pub fn wait(&mut self, deadline: Duration) -> Option<Exit> {
         look_until(deadline, || self.try_exit())
@@ -137,7 +156,7 @@ impl Guarded {
     /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) -> Exit {
         self.signal(Signal::Kill);
-        self.wait(Duration::from_secs(30)).expect("a process ends within 30 s of SIGKILL")
+        self.wait(Duration::from_secs(60)).expect("a process ends within 60 s of SIGKILL")
     }
 
     fn try_exit(&mut self) -> Option<Exit> {
@@ -172,6 +191,8 @@ pub fn tail(path: &Path, lines: usize) -> String {
 mod tests {
     use super::*;
 
+    const SOON: Duration = Duration::from_secs(60);
+
     fn start(directory: &Path, script: &str) -> Guarded {
         Guarded::start(&Launch {
             program: "sh".into(),
@@ -191,7 +212,7 @@ mod tests {
     fn the_exit_code_and_the_output_are_those_of_the_command() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut child = start(directory.path(), "echo to-out; echo to-err >&2; exit 7");
-        assert_eq!(child.wait(Duration::from_secs(10)), Some(Exit(7)));
+        assert_eq!(child.wait(SOON), Some(Exit(7)));
         assert_eq!(tail(&directory.path().join("out"), 5), "to-out\n");
         assert_eq!(tail(&directory.path().join("err"), 5), "to-err\n");
     }
@@ -202,10 +223,27 @@ mod tests {
         let mut child =
             start(directory.path(), "trap 'exit 3' TERM; echo ready; while :; do sleep 0.05; done");
         let ready = || tail(&directory.path().join("out"), 1) == "ready\n";
-        crate::wait::wait_until("the trap to be set", Duration::from_secs(10), ready);
+        crate::wait::wait_until("the trap to be set", SOON, ready);
         child.signal(Signal::Term);
-        assert_eq!(child.wait(Duration::from_secs(10)), Some(Exit(3)));
+        assert_eq!(child.wait(SOON), Some(Exit(3)));
         child.signal(Signal::Term); // after its end: nothing happens
+    }
+
+    #[test]
+    fn what_is_frozen_does_nothing_until_it_goes_on() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut child = start(directory.path(), "while :; do echo x; sleep 0.01; done");
+        let written = || std::fs::metadata(directory.path().join("out")).map_or(0, |file| file.len());
+        crate::wait::wait_until("it to write", SOON, || written() > 0);
+        child.freeze();
+        let then = written();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(written(), then);
+        child.signal(Signal::Continue);
+        crate::wait::wait_until("it to go on", SOON, || written() > then);
+        child.freeze();
+        child.kill();
+        child.freeze(); // after its end: there is nothing to wait for
     }
 
     #[test]
@@ -226,9 +264,9 @@ mod tests {
         let mut other = Command::new("true").stdin(Stdio::piped()).spawn().expect("true starts");
         let replacement = other.stdin.take().expect("stdin is piped");
         drop(std::mem::replace(&mut child.commands, replacement));
-        crate::wait::wait_until("the child to be killed", Duration::from_secs(10), || !exists(child.pid));
-        crate::wait::wait_until("its directory to be removed", Duration::from_secs(10), || !remove.exists());
-        assert_eq!(child.wait(Duration::from_secs(10)), Some(Exit::KILLED));
+        crate::wait::wait_until("the child to be killed", SOON, || !exists(child.pid));
+        crate::wait::wait_until("its directory to be removed", SOON, || !remove.exists());
+        assert_eq!(child.wait(SOON), Some(Exit::KILLED));
         other.wait().expect("true ends");
     }
 

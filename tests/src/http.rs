@@ -27,7 +27,7 @@ static CLIENT: LazyLock<reqwest::Client> = LazyLock::new(|| {
     reqwest::Client::builder()
         .no_proxy() // they're on this machine, whatever the environment says
         .pool_max_idle_per_host(0) // a server that was stopped is to be found stopped
-        .timeout(Duration::from_secs(10))
+        .timeout(Duration::from_secs(60))
         .build()
         .expect("an HTTP client can be built")
 });

@@ -27,7 +27,7 @@ use crate::servers::Kafka;
 use crate::wait::wait_until;
 
 /// How long a service may take to be ready: the group must have given it its partitions.
-pub const READY_WITHIN: Duration = Duration::from_secs(60);
+pub const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long a service may take to end by SIGTERM.
 pub const STOPPED_WITHIN: Duration = Duration::from_secs(40);
 
@@ -61,7 +61,7 @@ impl Pipeline {
         let state = tempfile::tempdir().expect("a temporary folder can be made");
         let config = format!(
             "[pipeline]\nname = \"{name}\"\n\n[kafka]\nbootstrap = \"{bootstrap}\"\nreplication = 1\n\n\
-             [registry]\nurl = \"{registry}\"\nunknown_schema_grace = \"3s\"\ntimeout = \"2s\"\n\n\
+             [registry]\nurl = \"{registry}\"\nunknown_schema_grace = \"3s\"\ntimeout = \"30s\"\n\n\
              [retry]\nladder = [\"200ms\", \"400ms\"]\nwait_only = [\"2s\"]\n\n\
              [state]\ndir = \"{}\"\n\n[consume]\nsession_timeout = \"6s\"\n\n\
              [tiers.critical]\npartitions = 4\n\n[tiers.default]\npartitions = 4\n\n[tiers.bulk]\npartitions = 4\n\n",
@@ -108,7 +108,7 @@ impl Pipeline {
     /// Runs a command of the binary to its end.
     pub fn run(&self, arguments: &[&str]) -> (Exit, String, String) {
         let mut process = Setup::new("command", arguments).config(&self.config).start();
-        let exit = process.wait(Duration::from_secs(60));
+        let exit = process.wait(Duration::from_secs(180));
         (exit, process.stdout(), process.stderr())
     }
 
@@ -221,7 +221,7 @@ impl Pipeline {
     pub fn kill(&mut self, name: &str) {
         let Some(mut service) = self.services.remove(name) else { panic!("no service is called {name}") };
         service.process.sigkill();
-        service.process.wait(Duration::from_secs(10));
+        service.process.wait(Duration::from_secs(60));
     }
 
     /// Waits until this many records stand in the dead-letter topic.

@@ -171,7 +171,7 @@ impl Process {
 
     /// Freezes it: its sessions run out while it believes that it still owns its partitions.
     pub fn pause(&mut self) {
-        self.child.signal(Signal::Stop);
+        self.child.freeze();
     }
 
     pub fn resume(&mut self) {

@@ -35,7 +35,7 @@ async fn the_support_can_be_called_from_an_async_test() {
     assert_eq!(tidegate_tests::background::block_on(async { 7 }), 7);
 }
 
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 fn shell(script: &str) -> Process {
     Setup::new("shell", &["-c", script]).program("sh").config("a = 1\n").env("GREETING", "hello").start()

@@ -18,6 +18,36 @@ use super::opened::{Look, Opened, Teller};
 use super::text;
 use crate::{Answer, number, print};
 
+/// What says which run a new one is, by the names of its arguments: a run that there is already keeps what it was ordered with, and
+/// `--dry-run` beside `--resume` must not publish.
+const OF_A_NEW_RUN: [&str; 25] = [
+    "items",
+    "states",
+    "classes",
+    "tiers",
+    "kinds",
+    "codes",
+    "groups",
+    "schemas",
+    "handlers",
+    "sources",
+    "since",
+    "until",
+    "key",
+    "search",
+    "all",
+    "dry_run",
+    "rate",
+    "first",
+    "factor",
+    "failures",
+    "timeout",
+    "no_ramp",
+    "force_done",
+    "edit",
+    "detach",
+];
+
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  tidegate dlq replay --group 38f905dd99d28bba             tells what would happen\n  tidegate dlq replay --group 38f905dd99d28bba --yes       1, 5, 25, ... items, on only while they pass\n  tidegate dlq replay 3/128 --edit corrected.json --reason \"typo in the order\" --yes\n  tidegate dlq replay --resume 5f1d7a84db00d2fc            after a stop, or after its console died"
@@ -52,14 +82,14 @@ pub(crate) struct Replay {
     /// Replay one item with the JSON of this file as its event; needs --reason
     #[arg(long, value_name = "FILE")]
     edit: Option<PathBuf>,
-    /// Go on with a run, whoever began it
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["pause", "stop"])]
+    /// Go on with a run as it was ordered, whoever began it
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["pause", "stop"], conflicts_with_all = OF_A_NEW_RUN)]
     resume: Option<String>,
     /// Let a run publish nothing more for now
-    #[arg(long, value_name = "RUN", conflicts_with = "stop")]
+    #[arg(long, value_name = "RUN", conflicts_with = "stop", conflicts_with_all = OF_A_NEW_RUN)]
     pause: Option<String>,
     /// End a run before its end
-    #[arg(long, value_name = "RUN")]
+    #[arg(long, value_name = "RUN", conflicts_with_all = OF_A_NEW_RUN)]
     stop: Option<String>,
     /// Order it, and leave it to a console, which takes it up within a minute, or to --resume
     #[arg(long)]
@@ -325,5 +355,47 @@ fn tell_dry_run(dry: &DryRun, is_forced: bool) {
     }
     if dry.fit > 0 {
         print("nothing was done: add --yes to do it");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        _replay: Replay,
+    }
+
+    fn refused(arguments: &[&str]) -> Option<ErrorKind> {
+        Line::try_parse_from([&["replay"], arguments].concat()).err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn a_run_that_there_is_takes_nothing_that_a_new_one_is_ordered_with() {
+        for steer in ["--resume=1", "--pause=1", "--stop=1"] {
+            assert_eq!(refused(&[steer, "--yes", "--reason=late", "--as=ann", "--json", "--index=i"]), None);
+            for other in ["--dry-run", "--timeout=2s", "--rate=5", "--group=1", "--all", "--detach", "0/7"] {
+                assert_eq!(refused(&[steer, other]), Some(ErrorKind::ArgumentConflict), "{steer} {other}");
+            }
+        }
+        assert_eq!(refused(&["--resume=1", "--stop=1"]), Some(ErrorKind::ArgumentConflict));
+    }
+
+    #[test]
+    fn each_argument_belongs_to_a_new_run_unless_it_is_named_here() {
+        let command = <Line as clap::CommandFactory>::command();
+        let any = ["resume", "pause", "stop", "yes", "reason", "by", "index", "json"];
+        let mut of_a_new_run: Vec<&str> =
+            command.get_arguments().map(|argument| argument.get_id().as_str()).collect();
+        of_a_new_run.retain(|name| !any.contains(name));
+        of_a_new_run.sort_unstable();
+        let mut told = OF_A_NEW_RUN;
+        told.sort_unstable();
+        assert_eq!(of_a_new_run, told);
     }
 }

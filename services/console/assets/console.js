@@ -1,4 +1,5 @@
-// What pages gain with JavaScript. Each works without it: forms are sent by their buttons, runs are watched by reloading.
+// What pages gain with JavaScript. Each works without it: forms are sent by their buttons, what changes is watched by
+// reloading.
 "use strict";
 
 (() => {
@@ -79,6 +80,37 @@
             location.reload();
         });
     }
+
+    // What changes while it is looked at comes again, where no server tells of it by itself. Who has chosen something in it, or marked
+    // some of its text, is not disturbed.
+    const main = document.getElementById("main");
+    const isInUse = () => {
+        const active = document.activeElement;
+        return (active !== main && main.contains(active)) || getSelection().type === "Range";
+    };
+    let seconds = Number(document.body.dataset.refresh) || 0;
+    const refresh = async () => {
+        if (!document.hidden && !isInUse()) {
+            try {
+                const answer = await fetch(location.href, { cache: "no-store" });
+                // The session is over: the page asks who is there, and comes back.
+                if (answer.redirected || answer.status === 401) return location.reload();
+                const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+                if (answer.ok && !isInUse()) {
+                    main.replaceChildren(...fresh.getElementById("main").childNodes);
+                    seconds = Number(fresh.body.dataset.refresh) || 0;
+                    refreshTimes();
+                }
+            } catch {
+                // The console is away. It is asked again.
+            }
+        }
+        refreshLater();
+    };
+    const refreshLater = () => {
+        if (seconds > 0) setTimeout(refresh, seconds * 1000);
+    };
+    if (!document.querySelector("[data-live]")) refreshLater();
 
     // Keys.
     const isTyping = (target) => target.closest("input, textarea, select, [contenteditable]") !== null;

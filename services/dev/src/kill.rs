@@ -95,6 +95,8 @@ async fn story(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(),
     let config = stage.config.clone();
     let held = patiently(move || Held::read(&config)).await??;
     let told = stage.conclude(&killed, &page, &held);
+    // All of it is told. It must not write to a folder that is about to go.
+    worker.kill().await?;
     stage.services.stop().await?;
     told
 }
@@ -137,8 +139,10 @@ async fn begin(
         load.rate
     ))?;
     // Without repeats, whatever a worker skips was delivered twice.
-    let load = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::None };
-    let producer = Producer::start(&wiring::kafka(&config), ids, load)?;
+    let records = producer::Load { rate: load.rate, records: load.records, repeats: Repeats::None };
+    // Of a few records all may be done between two looks.
+    endpoint.hold(worth_a_kill(load).0 == 0);
+    let producer = Producer::start(&wiring::kafka(&config), ids, records)?;
     let stage = Stage { place, config, services, metrics, endpoint, producer, _servers: servers };
     Ok((stage, worker))
 }
@@ -201,6 +205,8 @@ impl Stage {
         let pid = worker.pid();
         let (in_hand, before) = (self.endpoint.open(), self.endpoint.keys());
         worker.kill().await?;
+        self.until_hung_up().await?;
+        self.endpoint.hold(false);
         let done = before.values().filter(|seen| seen.done > 0).count();
         tell(&format!(
             "Killed process {pid} (SIGKILL) with {} jobs in hand: the endpoint had their calls, and they had no answer yet. {done} jobs \
@@ -208,6 +214,18 @@ impl Stage {
             in_hand.len()
         ))?;
         Ok(Killed { in_hand, before })
+    }
+
+    /// Waits until the endpoint knows that nobody waits for its answers: what it did after that would be done twice.
+    async fn until_hung_up(&self) -> Result<(), DevError> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.endpoint.open().is_empty() {
+            if Instant::now() > deadline {
+                return Err(DevError::Worker("is dead, and its calls are still open".to_owned()));
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
     }
 
     /// Waits until everything that was published has come to its end; returns the services' metrics.

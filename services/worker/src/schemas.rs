@@ -4,20 +4,27 @@ use tidegate_bootstrap::config::{BodyFormat, Class, Handler};
 use tidegate_codec::value_subject;
 use tidegate_service::registry::{Start, at_start};
 use tidegate_service::{Process, ServiceError};
+use tracing::info;
 
 use crate::job::Events;
 
-/// Looks at the registry, if one of the classes' handlers needs it.
+/// Looks at the registry, if one of the classes' handlers needs it, and gets the latest schemas: else all of the first jobs would depend
+/// on one request each time a worker starts, and go by a delay topic where its answer is late.
 pub(crate) async fn look(
     process: &Process,
     served: &[&Class],
     events: &Events,
 ) -> Result<Start, ServiceError> {
     let needed = needed_by(served);
-    match &events.registry {
-        Some(registry) if !needed.is_empty() => at_start(process, registry, &needed).await,
-        _ => Ok(Start::WithoutRegistry),
+    let Some(registry) = events.registry.as_ref().filter(|_| !needed.is_empty()) else {
+        return Ok(Start::WithoutRegistry);
+    };
+    let start = at_start(process, registry, &needed).await?;
+    if start == Start::WithRegistry {
+        let latest = registry.warm(&needed).await;
+        info!(warmed = latest.iter().flatten().count(), of = needed.len(), "schemas known at start");
     }
+    Ok(start)
 }
 
 /// The subjects of the events that handlers read; a handler that passes bytes on reads none.

@@ -62,23 +62,26 @@ pub async fn tell(config: Arc<Config>) {
 
 async fn settle(mut look: impl AsyncFnMut() -> Result<(), RegistryFault>) -> Result<Start, ServiceError> {
     let begun = Instant::now();
-    let mut told = false;
+    let mut looked_wrong = false;
     loop {
         let Err(fault) = look().await else { return Ok(Start::WithRegistry) };
+        let waits = begun.elapsed() < LOOKS_WRONG_FOR;
         match fault.weight() {
+            // One answer that is late is no proof that what looked wrong before is right.
+            Weight::Passes if looked_wrong && waits => {}
             Weight::Passes => {
                 warn!(%fault, "the schema registry is away; events whose schemas are not known wait for it");
                 return Ok(Start::WithoutRegistry);
             }
-            Weight::MayPass if begun.elapsed() < LOOKS_WRONG_FOR => {
-                if !told {
+            Weight::MayPass if waits => {
+                if !looked_wrong {
                     warn!(%fault, "waiting for the schema registry: a proxy may answer for one that starts just now");
                 }
-                told = true;
-                sleep(ASK_AGAIN_AFTER).await;
+                looked_wrong = true;
             }
             Weight::MayPass | Weight::Certain => return Err(ServiceError::Registry(fault)),
         }
+        sleep(ASK_AGAIN_AFTER).await;
     }
 }
 
@@ -131,7 +134,9 @@ mod tests {
         let starts = [Some(page()), Some(page()), Some(page()), None];
         assert_eq!(settled(&starts).await, (Ok(Start::WithRegistry), 3 * ASK_AGAIN_AFTER));
         let falls = [Some(page()), Some(away())];
-        assert_eq!(settled(&falls).await, (Ok(Start::WithoutRegistry), ASK_AGAIN_AFTER));
+        assert_eq!(settled(&falls).await, (Ok(Start::WithoutRegistry), LOOKS_WRONG_FOR));
+        let rises = [Some(page()), Some(away()), Some(away()), None];
+        assert_eq!(settled(&rises).await, (Ok(Start::WithRegistry), 3 * ASK_AGAIN_AFTER));
     }
 
     #[tokio::test(start_paused = true)]

@@ -47,7 +47,8 @@ pub(super) fn trouble_of_run(history: &History, run: &Call, again: At) -> Option
 pub(super) fn troubles(history: &History, life: LifeNumber, from: At, until: At) -> Vec<(At, Trouble)> {
     let Some(life) = history.lives.get(life) else { return Vec::new() };
     let within = |at: At| from <= at && at <= until;
-    let arrives = |at: At| from <= at.plus_millis(ON_ITS_WAY) && at <= until;
+    let on_its_way = |at: At| ON_ITS_WAY + history.stalled_within(at, from);
+    let arrives = |at: At| from <= at.plus_millis(on_its_way(at)) && at <= until;
     let mut found = Vec::new();
     match life.ended {
         Some((at, Ending::Killed)) if arrives(at) => found.push((at, Trouble::Killed)),
@@ -59,7 +60,9 @@ pub(super) fn troubles(history: &History, life: LifeNumber, from: At, until: At)
     for &(at, what) in &life.said {
         match what {
             // Another may own the partition for a while before the process hears of it.
-            Said::Lost if from <= at.plus_millis(ON_ITS_WAY) && at <= until.plus_millis(LEARNS_WITHIN) => {
+            Said::Lost
+                if from <= at.plus_millis(on_its_way(at)) && at <= until.plus_millis(LEARNS_WITHIN) =>
+            {
                 found.push((at.plus_millis(-LEARNS_WITHIN), Trouble::Lost));
             }
             Said::Left if within(at) => found.push((at, Trouble::Left)),

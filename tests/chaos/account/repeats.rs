@@ -108,14 +108,18 @@ impl Repeats {
             let troubles = troubles(history, call.life, done.visible, call.began);
             troubles.iter().any(|(_, trouble)| *trouble == Trouble::Frozen)
         };
+        let looked = || {
+            let late = LOOKS_EVERY + history.stalled_within(done.visible, call.began);
+            call.began > done.visible.plus_millis(late) && !frozen()
+        };
         let had_to_know = match owners.standing(call.life, done.at, call.began) {
             Standing::Owner { since, opened } => {
                 since > done.offset
                     || (owners.opener_of(call.life) == Some(done.opener) && ran_since(books, call, opened))
-                    || (call.began > done.visible.plus_millis(LOOKS_EVERY) && !frozen())
+                    || looked()
             }
             Standing::Deposed { since } => !learns_late(books, call, since),
-            Standing::Unknown => call.began > done.visible.plus_millis(LOOKS_EVERY) && !frozen(),
+            Standing::Unknown => looked(),
         };
         if had_to_know {
             let late = call.began.millis_after(done.visible);

@@ -410,6 +410,24 @@ fn an_answer_that_came_too_late_since_the_machine_stood_still_explains_the_next_
 }
 
 #[test]
+fn what_a_machine_that_stood_still_made_late_is_held_against_nobody() {
+    let at_a_kill = |stalled: Option<(i64, i64)>| {
+        let mut story = Story::new();
+        let origin = story.event(Kind::Ordered, Script::Fine);
+        story.history.lives[0].ended = Some((at(1000), Ending::Killed));
+        story.call(0, origin, 1, (2500, 2505), 200);
+        story.history.stalls.extend(stalled.map(|(from, until)| (at(from), at(until))));
+        story.call(1, origin, 1, (9000, 9005), 200);
+        story.done(1, origin, 9010);
+        story
+    };
+    assert_eq!(at_a_kill(Some((900, 2400))).keeps_all().repeats.of_effects[&Cause::Killed], 1);
+    at_a_kill(None).breaks(UNEXPLAINED);
+    at_a_kill(Some((900, 1900))).breaks(UNEXPLAINED);
+    at_a_kill(Some((2600, 5000))).breaks(UNEXPLAINED);
+}
+
+#[test]
 fn an_attempt_is_repeated_by_each_of_two_records_only_where_a_worker_died_in_between() {
     let parked = |died: Option<i64>, status: u16| {
         let mut story = Story::new();

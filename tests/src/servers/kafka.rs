@@ -136,7 +136,7 @@ impl Kafka {
 
     /// Freezes the broker (SIGSTOP): its connections stay open and nothing answers.
     pub fn pause_broker(&mut self, index: usize) {
-        self.broker(index).running().signal(Signal::Stop);
+        self.broker(index).running().freeze();
     }
 
     pub fn resume_broker(&mut self, index: usize) {

@@ -35,7 +35,7 @@ const NAVIGATION: [(Section, &str, &str); 5] = [
 pub(super) struct Page<'a> {
     pub(super) section: Section,
     pub(super) title: &'a str,
-    /// Without JavaScript, the page comes again after so many seconds.
+    /// What it shows comes again after so many seconds: with JavaScript only that, without it the whole page.
     pub(super) reload: Option<u32>,
     pub(super) body: Markup,
 }
@@ -61,7 +61,7 @@ impl Page<'_> {
                         noscript { meta http-equiv="refresh" content=(seconds); }
                     }
                 }
-                body {
+                body data-refresh=[self.reload] {
                     a.skip href="#main" { "Skip to the content" }
                     (header(console, asker, self.section))
                     main #main tabindex="-1" { (self.body) }

@@ -31,7 +31,10 @@ pub(crate) async fn show(State(console): State<Console>, asker: Asker) -> Answer
         (classes(&console, &overview, &figures, at))
         (sources(&overview, &figures, at))
     };
-    Ok(Page { section: Section::Overview, title: "Overview", reload: Some(15), body }.show(&console, &asker))
+    // Somebody may wait in front of it for what it can't show yet.
+    let reload = if overview.behind > 0 || overview.problem.is_some() { 3 } else { 15 };
+    let page = Page { section: Section::Overview, title: "Overview", reload: Some(reload), body };
+    Ok(page.show(&console, &asker))
 }
 
 fn headline(overview: &Overview, at: i64) -> Markup {

@@ -14,6 +14,7 @@ use axum::routing::post;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::events::{CLASSES, Fate, fate, number};
@@ -73,6 +74,8 @@ struct Seen {
 struct Shared {
     pace: Pace,
     seen: Mutex<Seen>,
+    /// Whether answers are held back.
+    holds: watch::Sender<bool>,
 }
 
 /// A running endpoint; it ends when dropped.
@@ -87,7 +90,7 @@ impl Endpoint {
     pub(crate) async fn start(pace: Pace) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { pace, seen: Mutex::default() });
+        let shared = Arc::new(Shared { pace, seen: Mutex::default(), holds: watch::Sender::new(false) });
         let routes = Router::new().route("/{class}", post(answer)).with_state(shared.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, routes).await {
@@ -99,6 +102,11 @@ impl Endpoint {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    /// Gives no answer from now on, or all of them.
+    pub(crate) fn hold(&self, holds: bool) {
+        self.shared.holds.send_replace(holds);
     }
 
     /// The fates of a class's keys.
@@ -202,6 +210,8 @@ async fn answer(
     let calls = shared.seen.lock().begin(&class, &key);
     let open = Open { shared: &shared, key: &key };
     tokio::time::sleep(shared.pace.latency(n)).await;
+    // It can't fail: `shared` holds the sender.
+    drop(shared.holds.subscribe().wait_for(|holds| !holds).await);
     let fate = fate(n, attempt(&headers).unwrap_or(calls));
     shared.seen.lock().answered(&key, fate);
     drop(open);

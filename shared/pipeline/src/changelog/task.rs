@@ -189,12 +189,14 @@ impl Task {
         while !self.stopped {
             let check = tokio::time::sleep_until(next_check);
             tokio::select! {
-                () = wake.woken() => {}
+                // Without a choice by chance, and so that nothing keeps a check from its time.
+                biased;
                 () = check => {
                     next_check = Instant::now() + self.settings.idle_check;
                     self.check_ends();
                     self.close_again();
                 }
+                () = wake.woken() => {}
             }
             self.turn();
         }
