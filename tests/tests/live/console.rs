@@ -1,5 +1,6 @@
 //! The console over a real Kafka, in a real browser.
 
+mod fresh;
 mod glance;
 mod restart;
 mod shop;

@@ -18,12 +18,12 @@ use tidegate_tests::wait::wait_until;
 use super::walk::shoot;
 
 const HOUR: i64 = 60 * 60 * 1000;
-const SCHEMA: &str = r#"{"type":"record","name":"PaymentMade","namespace":"shop","fields":[
+pub(super) const SCHEMA: &str = r#"{"type":"record","name":"PaymentMade","namespace":"shop","fields":[
     {"name":"payment_id","type":"string"},{"name":"customer","type":{"type":"record","name":"Customer","fields":[
     {"name":"id","type":"string"},{"name":"iban","type":"string"}]}},{"name":"amount_cents","type":"long"}]}"#;
 
 /// What fails for one cause.
-struct Cause {
+pub(super) struct Cause {
     class: &'static str,
     tier: &'static str,
     kind: &'static str,
@@ -34,7 +34,7 @@ struct Cause {
     span: i64,
 }
 
-const CAUSES: [Cause; 3] = [
+pub(super) const CAUSES: [Cause; 3] = [
     Cause {
         class: "charge",
         tier: "critical",
@@ -71,7 +71,7 @@ impl Cause {
         (0..self.letters).map(|n| self.record(source, writer, n, at(n))).collect()
     }
 
-    fn record(&self, source: &str, writer: &Writer, n: i64, at: i64) -> Record {
+    pub(super) fn record(&self, source: &str, writer: &Writer, n: i64, at: i64) -> Record {
         let id = format!("{}-{n}", self.class);
         let mut key = [0; 16];
         key[..8].copy_from_slice(&n.to_be_bytes());
