@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::topic_partition_list::{Offset as NativeOffset, TopicPartitionList};
+use tidegate_domain::Offset;
+use tidegate_pipeline::TopicPartition;
 
 use crate::look::{self, Reports};
 use crate::native::add_brokers;
@@ -38,6 +40,26 @@ impl GroupLag {
         self.ask(topics).inspect_err(|_| add_brokers(&self.consumer, &self.bootstrap))
     }
 
+    /// Where the group goes on in each of these partitions, in their order; none: it committed nothing there. Blocks.
+    pub fn committed(&self, partitions: &[TopicPartition]) -> Result<Vec<Option<Offset>>, TopicError> {
+        let mut asked = TopicPartitionList::new();
+        for TopicPartition { topic, partition } in partitions {
+            asked.add_partition(topic.as_str(), partition.0);
+        }
+        let answer = self.consumer.committed_offsets(asked, LOOK_TIMEOUT);
+        let committed = answer
+            .map_err(TopicError::Request)
+            .inspect_err(|_| add_brokers(&self.consumer, &self.bootstrap))?;
+        let position = |TopicPartition { topic, partition }: &TopicPartition| match committed
+            .find_partition(topic.as_str(), partition.0)?
+            .offset()
+        {
+            NativeOffset::Offset(offset) => Some(Offset(offset)),
+            _ => None,
+        };
+        Ok(partitions.iter().map(position).collect())
+    }
+
     fn ask(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {
         let mut all = TopicPartitionList::new();
         for (topic, partitions) in topics {
@@ -52,7 +74,7 @@ impl GroupLag {
             let bounds = self.consumer.fetch_watermarks(topic, partition, LOOK_TIMEOUT);
             let (first, end) = bounds.map_err(TopicError::Request)?;
             let position = match element.offset() {
-                Offset::Offset(offset) => offset.max(first),
+                NativeOffset::Offset(offset) => offset.max(first),
                 _ => first,
             };
             *lags.entry(topic.to_owned()).or_default() += u64::try_from(end - position).unwrap_or(0);

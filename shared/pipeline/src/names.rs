@@ -80,11 +80,13 @@ impl Names {
 
     /// Whether this is a job topic of the pipeline, of whatever tier.
     pub fn is_jobs(&self, topic: &str) -> bool {
-        let tier = topic
-            .strip_prefix(&self.prefix)
-            .and_then(|rest| rest.strip_prefix('.'))
-            .and_then(|rest| rest.strip_suffix(".jobs"));
-        tier.is_some_and(|tier| !tier.is_empty() && !tier.contains('.'))
+        self.tier_of_jobs(topic).is_some()
+    }
+
+    /// The tier whose job topic this is; none where it is no job topic of the pipeline.
+    pub fn tier_of_jobs<'t>(&self, topic: &'t str) -> Option<&'t str> {
+        let rest = topic.strip_prefix(&self.prefix)?.strip_prefix('.')?;
+        rest.strip_suffix(".jobs").filter(|tier| !tier.is_empty() && !tier.contains('.'))
     }
 
     /// The consumer group of a tier's workers.

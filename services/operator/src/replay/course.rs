@@ -14,6 +14,7 @@ use super::places::{Place, Standing, standing};
 use super::run::{RunEnd, RunProgress};
 use crate::error::OperatorError;
 use crate::inbox::Inbox;
+use crate::reference::ItemRef;
 use crate::runs::{Run, RunStatus};
 
 /// How many replays a run climbs at a time at most: what was published of them is not known when it stops, so they are not released.
@@ -56,6 +57,16 @@ pub(super) enum Turn {
     Paused,
     /// Nothing any more.
     Ended(RunEnd),
+}
+
+/// Whether it is worth to look where replays stand of which nothing was heard.
+#[derive(Debug)]
+pub(super) enum Doubt {
+    None,
+    /// How far workers got is to be known from now on: half of the time is over.
+    Soon,
+    /// These are missed now, by their numbers, and which items they are.
+    Now(Vec<usize>, Vec<ItemRef>),
 }
 
 /// The way of one run, as one carrier knows it.
@@ -222,6 +233,42 @@ impl<'a> Course<'a> {
     /// This replay was handed to Kafka.
     pub(super) fn published(&mut self, number: usize, now: UnixMillis) {
         self.ramp.published(number, now);
+    }
+
+    /// What is to be known of replays that are missed now or soon. `looked_at`: when it was last looked.
+    pub(super) fn doubt(&mut self, now: UnixMillis, looked_at: Option<UnixMillis>) -> Doubt {
+        let half = self.limits.timeout / 2;
+        match self.ramp.misses_at() {
+            Some(missed_at) if missed_at <= now => {
+                let late = self.ramp.late(now);
+                let of = |number: &usize| Some((*number, self.item(*number)?));
+                let (numbers, items) = late.iter().filter_map(of).unzip();
+                Doubt::Now(numbers, items)
+            }
+            Some(missed_at) if missed_at <= now.after(half) => {
+                match looked_at.is_some_and(|looked_at| missed_at <= looked_at.after(half)) {
+                    true => Doubt::None,
+                    false => Doubt::Soon,
+                }
+            }
+            _ => Doubt::None,
+        }
+    }
+
+    /// These replays were seen behind records that are got through; `told`: which, in words.
+    pub(super) fn queued(
+        &mut self,
+        numbers: impl Iterator<Item = usize>,
+        told: Option<String>,
+        now: UnixMillis,
+    ) {
+        numbers.for_each(|number| self.ramp.queued(number, now));
+        self.waits_for = told.or(self.waits_for.take());
+    }
+
+    /// Which item a replay is of.
+    pub(super) fn item(&self, number: usize) -> Option<ItemRef> {
+        self.places.get(number).map(|place| place.item)
     }
 
     /// This step was appended in its name, and stands there.

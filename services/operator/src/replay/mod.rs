@@ -10,6 +10,7 @@ mod originals;
 mod outgoing;
 mod places;
 mod publish;
+mod queues;
 mod run;
 mod selection;
 

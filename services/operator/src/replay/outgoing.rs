@@ -6,7 +6,7 @@ use tidegate_domain::{Attempt, Hop, JobHeader, Partition, Topic, UnixMillis};
 use tidegate_pipeline::dead_letter::source_headers;
 use tidegate_pipeline::ports::{Delivery, PublishError, RecordPublisher, Ticket};
 use tidegate_pipeline::record::{OutboundHeaders, OutboundRecord};
-use tidegate_pipeline::{Inbox as Answers, Names, Record};
+use tidegate_pipeline::{Inbox as Answers, Names, Record, TopicPartition};
 
 use crate::letter::Letter;
 
@@ -39,7 +39,7 @@ pub(super) enum Unsendable {
 }
 
 impl Outgoing<'_> {
-    /// Hands it over; see [`RecordPublisher::publish`].
+    /// Hands it over; see [`RecordPublisher::publish`]. Returns where it goes; none: the producer chooses the partition.
     pub(super) fn publish(
         &self,
         publisher: &dyn RecordPublisher,
@@ -47,7 +47,7 @@ impl Outgoing<'_> {
         now: UnixMillis,
         ticket: Ticket,
         answers: &std::sync::Arc<Answers<Delivery>>,
-    ) -> Result<(), Unsendable> {
+    ) -> Result<Option<TopicPartition>, Unsendable> {
         let (topic, partition, name, text) = match &self.letter.job {
             Some(job) => {
                 let topic = targets.names.jobs(job.tier);
@@ -70,7 +70,8 @@ impl Outgoing<'_> {
         let value = self.edited.or(self.original.value());
         let record =
             OutboundRecord { topic: &topic, partition, key: self.original.key(), value, headers: &headers };
-        Ok(publisher.publish(&record, ticket, answers)?)
+        publisher.publish(&record, ticket, answers)?;
+        Ok(partition.map(|partition| TopicPartition { topic, partition }))
     }
 
     /// A new life: no hop, the first attempt, due now.

@@ -10,7 +10,7 @@ use tidegate_bootstrap::counted;
 use tidegate_domain::{Offset, Round, UnixMillis};
 use tidegate_pipeline::journal::{Actions, CHUNK, Entry, Order, Ordered};
 use tidegate_pipeline::ports::{Delivery, PublishError, Ticket};
-use tidegate_pipeline::{Inbox as Answers, Wake};
+use tidegate_pipeline::{Inbox as Answers, TopicPartition, Wake};
 
 use super::course::Due;
 use super::originals::{Absent, Original};
@@ -29,6 +29,17 @@ const SLICE_TIME: f64 = 0.1;
 const OWED_AT_MOST: Duration = Duration::from_millis(500);
 /// How long acknowledgements of a slice may take.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(60);
+
+/// What became of a replay that was handed over.
+enum Sent {
+    /// It goes there; none: that is not known.
+    To(Option<TopicPartition>),
+    /// It can never be published, for this reason.
+    Unsendable(String),
+}
+
+/// Where replays go whose acknowledgements are to come, by their number.
+type OnTheirWay = FxHashMap<usize, Option<TopicPartition>>;
 
 /// Replays that can't be published, by the reason.
 type GivenUp = BTreeMap<String, Vec<usize>>;
@@ -56,23 +67,27 @@ impl Runner<'_> {
         let originals = self.read(due)?;
         let edits = self.edits(due)?;
         let answers = Answers::new(Wake::default());
-        let (mut sent, mut given_up) = (0, GivenUp::new());
+        let (mut on_their_way, mut given_up) = (OnTheirWay::default(), GivenUp::new());
         for due in due {
             let original = match originals.get(&due.number) {
                 Some(original) => Some(original.clone()),
                 None => self.inbox.original_of(due.place.item)?,
             };
             let edited = edits.get(&due.number).map(Vec::as_slice);
-            let unsendable = match original {
+            let sent = match original {
                 Some(original) => self.send(due, &original, edited, &answers)?,
-                None => Some("no record of it exists any more: there is nothing to publish".to_owned()),
+                None => Sent::Unsendable(
+                    "no record of it exists any more: there is nothing to publish".to_owned(),
+                ),
             };
-            match unsendable {
-                None => sent += 1,
-                Some(reason) => given_up.entry(reason).or_default().push(due.number),
+            match sent {
+                Sent::To(partition) => {
+                    on_their_way.insert(due.number, partition);
+                }
+                Sent::Unsendable(reason) => given_up.entry(reason).or_default().push(due.number),
             }
         }
-        self.wait_for(sent, &answers, &mut given_up)?;
+        self.wait_for(on_their_way, &answers, &mut given_up)?;
         self.give_up(due, given_up)
     }
 
@@ -149,14 +164,14 @@ impl Runner<'_> {
         Ok(edits)
     }
 
-    /// Hands a record over. Some: why that will never work.
+    /// Hands a record over.
     fn send(
         &self,
         due: &Due,
         original: &Original,
         edited: Option<&[u8]>,
         answers: &Arc<Answers<Delivery>>,
-    ) -> Result<Option<String>, OperatorError> {
+    ) -> Result<Sent, OperatorError> {
         let dlq = self.inbox.shared.names.dlq();
         let letter = Letter::read(dlq.as_str(), original.partition, &original.record);
         let outgoing = Outgoing { original: &original.record, letter: &letter, replay: due.replay, edited };
@@ -165,10 +180,10 @@ impl Runner<'_> {
         loop {
             let ticket = Ticket(due.number as u64);
             match outgoing.publish(&self.publisher, &targets, UnixMillis(now()), ticket, answers) {
-                Ok(()) => return Ok(None),
+                Ok(partition) => return Ok(Sent::To(partition)),
                 Err(Unsendable::Publish(PublishError::Full)) => std::thread::sleep(Duration::from_millis(5)),
                 Err(error @ (Unsendable::NoTopic(_) | Unsendable::Publish(PublishError::TooLarge(_)))) => {
-                    return Ok(Some(error.to_string()));
+                    return Ok(Sent::Unsendable(error.to_string()));
                 }
                 Err(error) => return Err(unsendable(due, &error)),
             }
@@ -177,21 +192,24 @@ impl Runner<'_> {
 
     fn wait_for(
         &mut self,
-        mut missing: usize,
+        mut on_their_way: OnTheirWay,
         answers: &Answers<Delivery>,
         given_up: &mut GivenUp,
     ) -> Result<(), OperatorError> {
         let began = Instant::now();
         let mut taken = Vec::new();
-        while missing > 0 {
+        while !on_their_way.is_empty() {
             answers.take(&mut taken);
             for (Ticket(number), answer) in taken.drain(..) {
                 let number = usize::try_from(number).unwrap_or(usize::MAX);
-                missing -= 1;
+                let partition = on_their_way.remove(&number).flatten();
                 match answer {
-                    Ok(_) => {
+                    Ok(acknowledged) => {
                         self.published += 1;
                         self.course.published(number, UnixMillis(now()));
+                        if let (Some(partition), Some(item)) = (partition, self.course.item(number)) {
+                            self.queues.sent(item, partition, acknowledged.offset);
+                        }
                     }
                     Err(error @ PublishError::TooLarge(_)) => {
                         given_up.entry(error.to_string()).or_default().push(number);
@@ -207,7 +225,7 @@ impl Runner<'_> {
             if began.elapsed() > ACKNOWLEDGED_WITHIN {
                 return Err(OperatorError::Failed(format!(
                     "{} not acknowledged in time; nothing is lost, `tidegate dlq replay --resume {}` goes on",
-                    counted(missing as u64, "replay was", "replays were"),
+                    counted(on_their_way.len() as u64, "replay was", "replays were"),
                     self.run
                 )));
             }

@@ -11,8 +11,9 @@ use tidegate_domain::{Topic, UnixMillis};
 use tidegate_kafka::{Fatal, Publisher};
 use tidegate_pipeline::journal::RunStep;
 
-use super::course::{Course, Turn};
+use super::course::{Course, Doubt, Turn};
 use super::order::{Journal, Session};
+use super::queues::{Queued, Queues};
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
 use crate::runs::Run;
@@ -35,9 +36,9 @@ pub struct RunProgress {
     pub withdrawn: usize,
     /// How many are published and have no outcome yet.
     pub outstanding: usize,
-    /// How many of those wait, by what a worker said of them last: the run waits with them.
+    /// How many of those wait, by what a worker said of them last, or behind records that workers get through: the run waits with them.
     pub waiting: usize,
-    /// What was said last of one that waits: that its class is parked, or what failed.
+    /// What was said last of one that waits: that its class is parked, what failed, or behind what it stands.
     pub waits_for: Option<String>,
     /// The step of the ramp, from 1.
     pub step: u32,
@@ -68,6 +69,7 @@ pub(super) struct Runner<'a> {
     pub(super) publisher: Publisher,
     partitions: BTreeMap<String, u32>,
     pub(super) course: Course<'a>,
+    pub(super) queues: Queues,
     pub(super) rate: Option<f64>,
     pub(super) published: u64,
     /// When the next record may be published.
@@ -117,6 +119,7 @@ impl<'a> Runner<'a> {
             session,
             journal: inbox.journal()?,
             publisher: Publisher::new(&inbox.shared.kafka, Fatal::default())?,
+            queues: Queues::new(inbox.shared.kafka.clone(), inbox.shared.names.clone()),
             partitions: topics.into_iter().map(|(name, topic)| (name, topic.partitions)).collect(),
             rate: found.rate,
             published: 0,
@@ -127,6 +130,7 @@ impl<'a> Runner<'a> {
     fn go(&mut self, each: &mut dyn FnMut(&RunProgress) -> ControlFlow<()>) -> Result<RunEnd, OperatorError> {
         loop {
             self.session.refresh()?;
+            self.look_at_queues();
             let turn = self.course.turn(UnixMillis(now()), self.most())?;
             let progress = RunProgress { published: self.published, ..self.course.progress() };
             if each(&progress).is_break() {
@@ -143,6 +147,22 @@ impl<'a> Runner<'a> {
                 Turn::Wait | Turn::Paused => std::thread::sleep(PAUSE),
                 Turn::Ended(end) => return Ok(end),
             }
+        }
+    }
+
+    /// Looks whether what would be missed stands behind others that are got through, and waits with it then.
+    fn look_at_queues(&mut self) {
+        let looked = match self.course.doubt(UnixMillis(now()), self.queues.looked_at) {
+            Doubt::None => Ok(()),
+            Doubt::Soon => self.queues.look(UnixMillis(now())),
+            Doubt::Now(numbers, items) => self.queues.behind(&items, UnixMillis(now())).map(|behind| {
+                let numbers = behind.iter().filter_map(|(place, _)| numbers.get(*place).copied());
+                let told = Queued::longest(behind.iter().map(|(_, queued)| queued));
+                self.course.queued(numbers, told, UnixMillis(now()));
+            }),
+        };
+        if let Err(error) = looked {
+            tracing::warn!(%error, "not known whether replays wait behind other records: they are missed when their time is over");
         }
     }
 

@@ -128,6 +128,8 @@ enum Place {
     Out(UnixMillis),
     /// A worker said last that it waits; its next outcome is missed at this time.
     Waits(UnixMillis),
+    /// It was seen behind records that workers get through; its next outcome is missed at this time.
+    Queued(UnixMillis),
     Ended(End),
 }
 
@@ -135,7 +137,7 @@ impl Place {
     /// When its next outcome is missed.
     fn missed_at(self) -> Option<UnixMillis> {
         match self {
-            Self::Out(at) | Self::Waits(at) => Some(at),
+            Self::Out(at) | Self::Waits(at) | Self::Queued(at) => Some(at),
             Self::Unpublished | Self::Ended(_) => None,
         }
     }
@@ -181,7 +183,7 @@ pub struct Ramp {
     /// Of all.
     ends: Ends,
     outstanding: usize,
-    /// How many of those wait, as was said of them last.
+    /// How many of those wait, as was said or seen of them last.
     waiting: usize,
     /// Times at which an outcome is missed; those that are not their place's own any more are passed over.
     deadlines: BinaryHeap<Reverse<(UnixMillis, usize)>>,
@@ -279,6 +281,12 @@ impl Ramp {
         }
     }
 
+    /// It was seen now that the record of this place, which was published, stands behind others that workers get through: nobody can have
+    /// said anything of it. It is not missed before a timeout more.
+    pub fn queued(&mut self, place: usize, now: UnixMillis) {
+        self.wait_longer(place, now, Place::Queued);
+    }
+
     /// It was seen now that the replay at this place ended so. The first end counts.
     pub fn ended(&mut self, place: usize, end: End, now: UnixMillis) {
         if !self.places.get(place).is_some_and(|known| !matches!(known, Place::Ended(_))) {
@@ -297,10 +305,15 @@ impl Ramp {
         matches!(self.places.get(place), Some(Place::Unpublished))
     }
 
+    /// When the next outcome is missed; none: nothing is to come, or it is paused.
+    pub fn misses_at(&mut self) -> Option<UnixMillis> {
+        if self.paused { None } else { self.missed_at() }
+    }
+
     /// The places of the step under way whose outcomes are missed now. Who knows more of them should say so before it asks for the next
     /// move: else the ramp stops.
     pub fn late(&mut self, now: UnixMillis) -> Vec<usize> {
-        if self.paused || self.missed_at().is_none_or(|missed| missed > now) {
+        if self.misses_at().is_none_or(|missed| missed > now) {
             return Vec::new();
         }
         (self.begin..self.end).filter(|&place| self.is_late(place, now)).collect()
@@ -333,7 +346,7 @@ impl Ramp {
         self.outstanding
     }
 
-    /// How many of those wait, by the last word of a worker: the ramp waits with them.
+    /// How many of those wait, by the last word of a worker, or since they are queued: the ramp waits with them.
     pub fn waiting(&self) -> usize {
         self.waiting
     }
@@ -370,7 +383,7 @@ impl Ramp {
     fn stands(&mut self, place: usize, now: Place) {
         let before = std::mem::replace(&mut self.places[place], now);
         let is_out = |place: Place| usize::from(place.missed_at().is_some());
-        let waits = |place: Place| usize::from(matches!(place, Place::Waits(_)));
+        let waits = |place: Place| usize::from(matches!(place, Place::Waits(_) | Place::Queued(_)));
         self.outstanding = self.outstanding + is_out(now) - is_out(before);
         self.waiting = self.waiting + waits(now) - waits(before);
     }

@@ -42,7 +42,11 @@ impl Broken {
                 return Answer::status(if script == "away" { 503 } else { 422 });
             }
             noted.note(call);
-            if script == "poison" { Answer::status(422) } else { Answer::ok() }
+            match script.as_str() {
+                "poison" => Answer::status(422),
+                "slow" => Answer::ok().after(Duration::from_millis(500)),
+                _ => Answer::ok(),
+            }
         });
         Self { jobs, calls, repaired, indexes: tempfile::tempdir().unwrap() }
     }

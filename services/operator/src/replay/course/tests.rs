@@ -18,7 +18,6 @@ use tidegate_pipeline::record::RecordBuilder;
 
 use super::*;
 use crate::index::LocalIndex;
-use crate::reference::ItemRef;
 
 const RUN: RunId = RunId(7);
 const OTHER: RunId = RunId(8);

@@ -131,6 +131,30 @@ fn what_waits_has_until_its_due_time_and_a_timeout_more() {
 }
 
 #[test]
+fn what_is_seen_behind_records_that_workers_get_through_is_not_missed_for_a_timeout_more() {
+    let mut ramp = Ramp::new(LIMITS, 6);
+    publish(&mut ramp, at(0));
+    assert_eq!((ramp.misses_at(), ramp.late(at(60))), (Some(at(60)), vec![0]));
+    ramp.queued(0, at(60));
+    assert_eq!((ramp.next(at(60)), ramp.waiting()), (Move::Wait(at(120)), 1));
+    ramp.queued(0, at(119));
+    assert_eq!(ramp.next(at(178)), Move::Wait(at(179)));
+    // A worker has it: what it says counts, and how long it may take.
+    ramp.heard(0, Answer::Superseded, at(130));
+    assert_eq!(ramp.waiting(), 0);
+    let stop = Stop::MissingOutcomes { step: 1, place: 0, missing: 1, waited: 0 };
+    assert_eq!((ramp.next(at(189)), ramp.next(at(190))), (Move::Wait(at(190)), Move::Stopped(stop)));
+    // What is not published, or has its end, is in no queue.
+    let mut ramp = Ramp::new(LIMITS, 6);
+    ramp.queued(0, at(0));
+    assert!(ramp.is_unpublished(0));
+    publish(&mut ramp, at(0));
+    ramp.heard(0, Answer::Resolved, at(1));
+    ramp.queued(0, at(2));
+    assert_eq!((ramp.waiting(), ramp.outstanding()), (0, 0));
+}
+
+#[test]
 fn a_worker_that_died_after_it_said_that_a_job_waits_stops_the_ramp_when_its_word_is_over() {
     let mut ramp = Ramp::new(LIMITS, 6);
     publish(&mut ramp, at(0));
