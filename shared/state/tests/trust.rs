@@ -224,12 +224,15 @@ fn damage_that_a_compaction_meets_stops_writing_until_the_state_is_set_aside() {
 
 #[test]
 fn a_directory_that_is_deleted_while_it_is_used_is_made_anew() {
-    let (_around, path) = filled();
+    let (around, path) = filled();
     let marks = open(&path);
     let at = partition(0);
     open_partition(&marks, &at);
     append(&marks, &at, &[entry(2_000_000)], NOW);
-    fs::remove_dir_all(&path).unwrap();
+    // Under another name nothing comes into it while it is emptied.
+    let deleted = around.path().join("deleted");
+    fs::rename(&path, &deleted).unwrap();
+    fs::remove_dir_all(&deleted).unwrap();
     marks.flush().unwrap_err();
     eventually("it is made anew", || try_open(&marks, &at).is_ok_and(|copy| copy == LocalCopy::default()));
     append(&marks, &at, &[entry(2)], NOW);

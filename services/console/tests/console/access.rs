@@ -1,7 +1,7 @@
 //! Who gets in, and how.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 use tidegate_bootstrap::ExitCode;
@@ -82,21 +82,41 @@ async fn a_session_begins_with_a_cookie_of_its_own_and_ends_when_it_is_ended() {
 
 #[tokio::test]
 async fn after_ten_wrong_tokens_even_the_right_one_waits() {
+    // After six seconds there is one more try: on a busy machine that may be before all of them were made.
+    for _ in 0..20 {
+        let began = Instant::now();
+        let (wrong, waiting, bearer) = thirteen_tries().await;
+        if began.elapsed() > Duration::from_secs(5) {
+            continue;
+        }
+        for seen in wrong {
+            assert_eq!(seen.status, StatusCode::UNAUTHORIZED);
+            assert!(seen.text.contains("this token is not known"), "{}", seen.text);
+        }
+        for seen in waiting {
+            assert_eq!(seen.status, StatusCode::TOO_MANY_REQUESTS);
+            assert!((1..=6).contains(&seen.header("retry-after").parse::<u64>().unwrap()));
+        }
+        assert_eq!(bearer.status, StatusCode::TOO_MANY_REQUESTS, "programs share the tries");
+        return;
+    }
+    panic!("thirteen tries always took more than five seconds");
+}
+
+/// Ten with a wrong token, one more and one with the right token, and a program's.
+async fn thirteen_tries() -> (Vec<Seen>, Vec<Seen>, Seen) {
     let site = Site::with_users("", Fake::with_items(3)).await;
     let browser = site.browser().await;
     let wrong = NewToken::random().unwrap();
+    let (mut refused, mut waiting) = (Vec::new(), Vec::new());
     for _ in 0..10 {
-        let seen = browser.post("/login", &[("token", wrong.token())]).await;
-        assert_eq!(seen.status, StatusCode::UNAUTHORIZED);
-        assert!(seen.text.contains("this token is not known"), "{}", seen.text);
+        refused.push(browser.post("/login", &[("token", wrong.token())]).await);
     }
     for token in [wrong.token(), &site.operator] {
-        let seen = browser.post("/login", &[("token", token)]).await;
-        assert_eq!(seen.status, StatusCode::TOO_MANY_REQUESTS);
-        assert!((1..=6).contains(&seen.header("retry-after").parse::<u64>().unwrap()));
+        waiting.push(browser.post("/login", &[("token", token)]).await);
     }
     let bearer = site.request(Method::GET, "/api/v1/overview").bearer_auth(wrong.token());
-    assert_eq!(Seen::of(bearer).await.status, StatusCode::TOO_MANY_REQUESTS, "programs share the tries");
+    (refused, waiting, Seen::of(bearer).await)
 }
 
 #[tokio::test]
@@ -177,7 +197,7 @@ async fn rest(mut stream: reqwest::Response) -> String {
             text.extend_from_slice(&part);
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), whole).await.expect("it ends");
+    tokio::time::timeout(Duration::from_secs(90), whole).await.expect("it ends");
     String::from_utf8(text).unwrap()
 }
 
@@ -202,7 +222,8 @@ async fn what_is_watched_live_ends_when_whoever_watches_logs_out() {
 
 #[tokio::test]
 async fn what_is_watched_live_ends_when_the_session_does() {
-    let lifetime = Some(Duration::from_secs(2));
+    // Long enough to log in and to begin to watch, on a machine that does more than this.
+    let lifetime = Some(Duration::from_secs(10));
     let site = Site::with_sessions("", lifetime, Fake::with_a_run_that_stands()).await;
     let watching = site.logged_in(&site.reader).await;
     let stream = watching.watch(&address("/replays/{run}/events")).await;

@@ -26,6 +26,9 @@ pub(crate) enum Pace {
     Brisk,
     /// Long enough that at any moment several jobs are in hand.
     Slow,
+    /// Longer than anybody waits.
+    #[cfg(test)]
+    Stuck,
 }
 
 impl Pace {
@@ -35,6 +38,8 @@ impl Pace {
             Self::Brisk => 2 + n % 29,
             Self::Slow if n % 23 == 5 => 1500,
             Self::Slow => 50 + n % 200,
+            #[cfg(test)]
+            Self::Stuck => 3_600_000,
         })
     }
 }
@@ -261,31 +266,27 @@ mod tests {
         assert_eq!(endpoint.keys()["key-3"].calls, 2);
     }
 
+    /// Waits until these are the keys of the open calls.
+    async fn until_open(endpoint: &Endpoint, keys: &[&str]) {
+        let wait = async {
+            while endpoint.open() != keys {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(60), wait).await;
+        waited.unwrap_or_else(|_| panic!("{:?} is open and not {keys:?}", endpoint.open()));
+    }
+
     #[tokio::test]
     async fn a_call_is_open_until_it_is_answered_or_its_caller_is_gone() {
-        let endpoint = Endpoint::start(Pace::Slow).await.unwrap();
-        let hurried = async {
-            let client = reqwest::Client::builder().timeout(Duration::from_millis(300)).build().unwrap();
-            let request = client.post(endpoint.url() + "/charge").header("idempotency-key", "slow");
-            // Event 5 is a slow one: 1.5 s.
-            request.body(CLASSES[0].event(5).to_string()).send().await
-        };
-        let opened = async {
-            while endpoint.open().is_empty() {
-                tokio::task::yield_now().await;
-            }
-            endpoint.open()
-        };
-        let (answer, open) = tokio::join!(hurried, opened);
-        assert!(answer.is_err());
-        assert_eq!(open, ["slow"]);
-        tokio::time::timeout(Duration::from_secs(10), async {
-            while !endpoint.open().is_empty() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await
-        .unwrap();
-        assert_eq!(endpoint.keys()["slow"].done, 0);
+        let endpoint = Endpoint::start(Pace::Stuck).await.unwrap();
+        let request = reqwest::Client::new().post(endpoint.url() + "/charge");
+        let request = request.header("idempotency-key", "stuck").body(CLASSES[0].event(5).to_string());
+        let call = tokio::spawn(request.send());
+        until_open(&endpoint, &["stuck"]).await;
+        call.abort();
+        assert!(call.await.unwrap_err().is_cancelled(), "it was not answered");
+        until_open(&endpoint, &[]).await;
+        assert_eq!(endpoint.keys()["stuck"].done, 0);
     }
 }

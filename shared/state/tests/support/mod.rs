@@ -210,11 +210,11 @@ pub fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Asks again until the answer is yes; fails after a minute.
+/// Asks again until the answer is yes; fails after five minutes.
 pub fn eventually(what: &str, mut ask: impl FnMut() -> bool) {
     let start = Instant::now();
     while !ask() {
-        assert!(start.elapsed() < Duration::from_secs(60), "never: {what}");
+        assert!(start.elapsed() < Duration::from_secs(300), "never: {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -1,5 +1,5 @@
 use super::in_protocol;
-use crate::registry::tests::{Answered, Stub, TIMEOUT, status};
+use crate::registry::tests::{Answered, Stub, deserted, impatient, settings, status};
 use crate::{RegistryAuth, RegistryFault, RegistrySettings, SchemaRegistry, Weight};
 
 fn page(code: u16) -> Answered {
@@ -28,7 +28,7 @@ async fn checked(urls: Vec<String>) -> Result<(), RegistryFault> {
 }
 
 async fn checked_as(auth: RegistryAuth, urls: Vec<String>) -> Result<(), RegistryFault> {
-    let settings = RegistrySettings { auth, ..RegistrySettings::new(urls) };
+    let settings = RegistrySettings { auth, ..settings(urls) };
     SchemaRegistry::new(&settings).expect("a client").check(&["orders-value".to_owned()]).await
 }
 
@@ -57,17 +57,13 @@ async fn a_registry_that_cannot_answer_now_is_away() {
         assert!(told.ends_with("; check registry.url, and that it runs"), "{told}");
     }
     let silent = Stub::default().on("subjects", [Answered::Never]).start().await;
-    let settings = RegistrySettings { timeout: TIMEOUT, ..RegistrySettings::new(vec![silent]) };
-    let fault = SchemaRegistry::new(&settings).expect("a client").check(&[]).await.expect_err("it is silent");
+    let fault = impatient(silent).check(&[]).await.expect_err("it is silent");
     assert_eq!(fault.weight(), Weight::Passes, "{fault}");
 }
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_is_away_with_either_scheme() {
-    // It holds the port and does not listen, so that no other test gets it.
-    let holder = tokio::net::TcpSocket::new_v4().expect("a socket");
-    holder.bind(([127, 0, 0, 1], 0).into()).expect("a port");
-    let address = holder.local_addr().expect("an address");
+    let (_holder, address) = deserted();
     for scheme in ["http", "https"] {
         let fault = checked(vec![format!("{scheme}://{address}")]).await.expect_err("nobody is there");
         let RegistryFault::Away { reason, .. } = &fault else { panic!("{fault}") };
