@@ -26,9 +26,6 @@ pub(crate) enum Pace {
     Brisk,
     /// Long enough that at any moment several jobs are in hand.
     Slow,
-    /// Longer than anybody waits.
-    #[cfg(test)]
-    Stuck,
 }
 
 impl Pace {
@@ -38,8 +35,6 @@ impl Pace {
             Self::Brisk => 2 + n % 29,
             Self::Slow if n % 23 == 5 => 1500,
             Self::Slow => 50 + n % 200,
-            #[cfg(test)]
-            Self::Stuck => 3_600_000,
         })
     }
 }
@@ -279,7 +274,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_is_open_until_it_is_answered_or_its_caller_is_gone() {
-        let endpoint = Endpoint::start(Pace::Stuck).await.unwrap();
+        let endpoint = Endpoint::start(Pace::Brisk).await.unwrap();
+        endpoint.hold(true);
         let request = reqwest::Client::new().post(endpoint.url() + "/charge");
         let request = request.header("idempotency-key", "stuck").body(CLASSES[0].event(5).to_string());
         let call = tokio::spawn(request.send());

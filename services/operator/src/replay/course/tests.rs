@@ -261,6 +261,8 @@ enum Event {
     Dies(usize),
     Works(usize, Option<Answer>),
     Parks(u32),
+    /// Sees records behind others, or none.
+    Looks(usize, bool),
     Reopens(usize),
     Discards(usize),
     ReplaysElsewhere(usize),
@@ -287,6 +289,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => (0..2_usize).prop_map(Event::Dies),
         6 => (0..9_usize, answer).prop_map(|(place, answer)| Event::Works(place, answer)),
         1 => (1..200_u32).prop_map(Event::Parks),
+        2 => (0..2_usize, any::<bool>()).prop_map(|(who, queued)| Event::Looks(who, queued)),
         2 => (0..ITEMS).prop_map(Event::Reopens),
         1 => (0..ITEMS).prop_map(Event::Discards),
         1 => (0..ITEMS).prop_map(Event::ReplaysElsewhere),
@@ -311,6 +314,12 @@ fn happens(world: &mut World, carriers: &mut [Carrier<'_>; 2], event: Event) {
         Event::Dies(who) => carriers[who].course = None,
         Event::Works(place, answer) => world.works(place, answer),
         Event::Parks(seconds) => world.parks(Duration::from_secs(seconds.into())),
+        Event::Looks(who, queued) => {
+            let doubt = carriers[who].course.as_mut().map(|course| (course.doubt(world.now, None), course));
+            if let Some((Doubt::Now(numbers, _), course)) = doubt.filter(|_| queued) {
+                course.queued(numbers.into_iter(), Some("behind others".to_owned()), world.now);
+            }
+        }
         Event::Reopens(item) => {
             world.order(OTHER, Order::Reopen, 0, &[item]);
         }

@@ -70,6 +70,41 @@ fn of_two_carriers_the_one_who_climbed_publishes_and_the_other_only_when_nothing
 }
 
 #[test]
+fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
+    let timeout = Duration::from_secs(60);
+    let mut world = World::new(RampLimits { timeout, ..RampLimits::CANARY });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    for _ in 0..4 {
+        read_all(&mut world, 0);
+        turn(&mut world, 0, &mut carriers[0], false);
+    }
+    assert_eq!(world.published.len(), 1);
+    let published_at = world.now;
+    let after = |seconds| published_at.after(Duration::from_secs(seconds));
+    let course = carriers[0].course.as_mut().unwrap();
+    assert!(matches!(course.doubt(after(29), None), Doubt::None));
+    assert!(matches!(course.doubt(after(31), None), Doubt::Soon));
+    assert!(matches!(course.doubt(after(31), Some(after(10))), Doubt::Soon), "workers may have died since");
+    assert!(matches!(course.doubt(after(59), Some(after(31))), Doubt::None));
+    let Doubt::Now(numbers, items) = course.doubt(after(60), Some(after(31))) else {
+        panic!("it is missed now");
+    };
+    assert_eq!((&numbers[..], &items[..]), (&[0][..], &[of(0)][..]));
+    course.queued(numbers.into_iter(), Some("behind others".to_owned()), after(60));
+    let progress = course.progress();
+    assert_eq!((progress.waiting, progress.waits_for.as_deref()), (1, Some("behind others")));
+    world.now = after(119);
+    turn(&mut world, 0, &mut carriers[0], false);
+    read_all(&mut world, 0);
+    assert_eq!(world.observer.run().unwrap().status, RunStatus::Running);
+    world.now = after(120);
+    turn(&mut world, 0, &mut carriers[0], false);
+    assert_eq!(world.observer.run().unwrap().status, RunStatus::Stopped, "nobody saw it again");
+}
+
+#[test]
 fn an_item_that_somebody_else_reopens_holds_nothing_up_and_is_published_no_more() {
     let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
     (0..CHUNKS).for_each(|_| world.add_chunk());
