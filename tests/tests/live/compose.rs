@@ -14,7 +14,7 @@ use tidegate_tests::process::{Process, Setup};
 use tidegate_tests::servers::{Kafka, Registry};
 use tidegate_tests::wait::wait_until;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 const ALL_SETTLED: Duration = Duration::from_secs(120);
 
 /// An engine that runs the services as processes.
