@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_tests::endpoint::{Answer, Endpoint};
 use tidegate_tests::guard::Exit;
@@ -13,6 +13,8 @@ use tidegate_tests::wait::wait_until;
 use tidegate_tests::walk::Walk;
 
 const LONG: Duration = Duration::from_secs(120);
+/// Until the broker keeps to a right that was taken away.
+const REVOKED_WITHIN: Duration = Duration::from_secs(30);
 const PASSWORD: &str = "correct-horse-battery";
 const USERS: [&str; 5] = ["ingest", "worker", "retry", "deploy", "operator"];
 const SOURCE: &str = "shop.orders";
@@ -69,6 +71,25 @@ impl Granted {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
+    /// Starts the service, and waits until it ends. What the controller knows, the broker learns a moment later: a service that finds
+    /// all its rights before that is started again.
+    #[track_caller]
+    fn wait_refused(&mut self, user: &str, arguments: &[&str]) -> (Exit, String) {
+        let began = Instant::now();
+        loop {
+            self.launch(user, arguments);
+            wait_until(&format!("{user} to end, or to be ready"), LONG, || {
+                !self.pipeline.process(user).is_running() || self.pipeline.readyz(user).0 == 200
+            });
+            if !self.pipeline.process(user).is_running() {
+                let process = self.pipeline.process(user);
+                return (process.wait(LONG), process.stderr());
+            }
+            assert!(began.elapsed() < REVOKED_WITHIN, "{user} is ready without its right");
+            self.pipeline.kill(user);
+        }
+    }
+
     /// Without this right, the service ends with this code, and says this in its last line.
     #[track_caller]
     fn assert_told_without(
@@ -80,11 +101,7 @@ impl Granted {
         parts: &[&str],
     ) {
         self.change("--remove", right);
-        // The broker has taken it over when the change was answered; what a client asks comes later.
-        self.launch(user, arguments);
-        let process = self.pipeline.process(user);
-        let exit = process.wait(LONG);
-        let log = process.stderr();
+        let (exit, log) = self.wait_refused(user, arguments);
         let last: Vec<&str> = log.lines().skip_while(|line| !line.starts_with("error: ")).collect();
         assert_eq!(exit, Exit(code), "without {right:?}:\n{log}");
         let sentence = last.join(" ");
@@ -93,6 +110,7 @@ impl Granted {
             "without {right:?}, {parts:?} is not in: {log}"
         );
         self.change("--add", right);
+        wait_until("the right to be back", LONG, || self.run_as(user, &["topics", "check"]).0.is_success());
     }
 }
 

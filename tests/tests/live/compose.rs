@@ -1,5 +1,6 @@
 //! What docker-compose.yml starts, started without an engine: the same command lines with the same environment and configuration,
-//! in the same order and with the same health checks. Only addresses, ports and the rate of the events are other ones.
+//! in the same order and with the same health checks. Only addresses, ports, the rate of the events and how long the registry may
+//! take are other ones.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,7 +15,7 @@ use tidegate_tests::process::{Process, Setup};
 use tidegate_tests::servers::{Kafka, Registry};
 use tidegate_tests::wait::wait_until;
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(180);
 const ALL_SETTLED: Duration = Duration::from_secs(120);
 
 /// An engine that runs the services as processes.
@@ -86,6 +87,7 @@ impl Engine {
             .env("TIDEGATE_CONFIG", &config)
             .env("TIDEGATE_KAFKA__BOOTSTRAP", self.kafka.bootstrap())
             .env("TIDEGATE_REGISTRY__URL", self.registry.url())
+            .env("TIDEGATE_REGISTRY__TIMEOUT", "30s")
             .env("TIDEGATE_STATE__DIR", &state)
             .env("TIDEGATE_OBSERVE__LISTEN", &format!("127.0.0.1:{port}"))
             .env("TIDEGATE_CONSOLE__LISTEN", &format!("127.0.0.1:{port}"))

@@ -11,7 +11,7 @@ use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, id, job_header, script, task
 use tidegate_tests::kafka_io::{ReadRecord, Record};
 
 const KEY: &str = r#"key = ["id"]"#;
-const LONG: Duration = Duration::from_secs(90);
+const LONG: Duration = Duration::from_secs(180);
 
 /// Each task dies at its first call, and is answered by its script after that: one status for each call, the last one for all
 /// that follow.
@@ -29,6 +29,12 @@ fn endpoint() -> impl Fn(&Call) -> Answer + Send + Sync + 'static {
             Err(_) => Answer::ok(),
         }
     }
+}
+
+/// Where no worker is killed and calls are counted exactly: one that stands still for a moment must not run anything again.
+fn with_long_sessions(mut jobs: Jobs) -> Jobs {
+    jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
+    jobs
 }
 
 fn all_headers(record: &ReadRecord, copy: Record) -> Record {
@@ -88,7 +94,7 @@ fn every_fate_of_a_replay_is_told_and_a_round_that_is_sent_twice_runs_once() {
         Task::new("again").script("422"),
         Task::new("later").script("503 200"),
     ];
-    let mut jobs = Jobs::over_http("told", KEY, endpoint());
+    let mut jobs = with_long_sessions(Jobs::over_http("told", KEY, endpoint()));
     jobs.start();
     jobs.publish(&tasks);
     let letters = jobs.pipeline.wait_for_dead(3, SOON);
@@ -128,7 +134,7 @@ fn every_fate_of_a_replay_is_told_and_a_round_that_is_sent_twice_runs_once() {
 
 #[test]
 fn while_the_journal_is_gone_replays_wait_and_other_jobs_are_done() {
-    let mut jobs = Jobs::over_http("no-journal", KEY, endpoint());
+    let mut jobs = with_long_sessions(Jobs::over_http("no-journal", KEY, endpoint()));
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&[Task::new("dead").script("200")]);
     let letters = jobs.pipeline.wait_for_dead(1, SOON);
@@ -189,7 +195,7 @@ fn a_worker_that_is_killed_before_it_could_tell_is_followed_by_one_that_does() {
 
 #[test]
 fn what_ingest_gets_again_is_told_by_it_and_keeps_its_source() {
-    let mut jobs = Jobs::over_http("reingest", KEY, endpoint());
+    let mut jobs = with_long_sessions(Jobs::over_http("reingest", KEY, endpoint()));
     jobs.start_these(&["ingest"]);
     // No event of the registry's form: it dies at every try.
     let broken = Record::default().partition(2).value(b"no event".to_vec());

@@ -134,7 +134,7 @@ fn a_bad_deploy_is_one_cause_with_its_number_and_its_beginning() {
     pipeline.process("console").wait_for_url(&url("/livez"), SOON);
 
     let browser = Browser::start();
-    wait_until("all letters to be in the index", SOON, || {
+    wait_until("all letters to be in the index", 3 * SOON, || {
         browser.open(&url("/"));
         browser.text().contains("5,055 items wait")
     });

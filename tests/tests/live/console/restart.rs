@@ -37,24 +37,27 @@ fn act(shop: &Shop, path: &str, body: Value) -> Value {
 #[test]
 fn a_console_that_is_killed_half_way_goes_on_when_it_is_back_and_each_item_runs_once() {
     let mut shop = Shop::open();
-    wait_until("the index to have all letters", SOON, || {
+    wait_until("the index to have all letters", 3 * SOON, || {
         look(&shop, "overview")["inbox"]["waiting"] == BROKEN as u64 + 1
     });
     let group = look(&shop, "groups")["groups"][0].clone();
     assert_eq!(group["waiting"], BROKEN as u64, "{group}");
     shop.heal();
+    // The third step of the ramp, from the 7th to the 31st, stays open as long as this; the rest is not published before its end.
+    shop.answer(BROKEN / 2);
     let plan = act(&shop, "plans", json!({ "order": "replay", "filter": { "groups": [group["key"]] } }));
     assert_eq!(plan["total"], BROKEN as u64, "{plan}");
     let path = format!("plans/{}/run", plan["plan"].as_str().unwrap());
-    let run = act(&shop, &path, json!({ "rate": 8.0 }))["run"].as_str().unwrap().to_owned();
-    assert_eq!(act(&shop, &path, json!({ "rate": 8.0 }))["run"], run, "a second click is the same run");
+    let run = act(&shop, &path, json!({ "ramp": {} }))["run"].as_str().unwrap().to_owned();
+    assert_eq!(act(&shop, &path, json!({ "ramp": {} }))["run"], run, "a second click is the same run");
     let path = format!("runs/{run}");
     let passed = |shop: &Shop| look(shop, &path)["passed"].as_u64().unwrap();
-    wait_until("half of them to be done", SOON, || passed(&shop) >= BROKEN as u64 / 2);
+    wait_until("half of them to be done", 3 * SOON, || passed(&shop) >= BROKEN as u64 / 2);
     shop.jobs.pipeline.kill("console");
     assert!(shop.jobs.endpoint.calls().len() < 2 * BROKEN + 1, "it was killed before the end");
+    shop.answer(usize::MAX);
     shop.start_console();
-    wait_until("the run to end", SOON * 2, || look(&shop, &path)["status"] == "finished");
+    wait_until("the run to end", 3 * SOON, || look(&shop, &path)["status"] == "finished");
     assert_eq!(passed(&shop), BROKEN as u64);
     let mut runs: BTreeMap<String, usize> = BTreeMap::new();
     shop.jobs.endpoint.calls().iter().for_each(|call| *runs.entry(id(call)).or_default() += 1);

@@ -46,12 +46,13 @@ fn an_operator_finds_the_cause_replays_it_by_a_canary_and_discards_the_rest_and_
     browser.wait_for_text("the account is closed for good");
     shoot(&browser, "history");
     browser.click("//button[text()='Log out']");
+    browser.wait_for("//input[@name='token']");
     fail_as_a_reader(&browser, &shop);
 }
 
 fn find_the_group(browser: &Browser, shop: &Shop) {
     let all = format!("{} items wait", BROKEN + 1);
-    wait_until("the index to have all letters", SOON, || {
+    wait_until("the index to have all letters", 3 * SOON, || {
         browser.open(&shop.url("/"));
         browser.text().contains(&all)
     });
@@ -85,7 +86,7 @@ fn replay_by_a_canary(browser: &Browser, shop: &mut Shop) {
     browser.wait_for("//section[@aria-label='Progress']");
     // The page is not loaded again: events bring it up to date.
     browser.run("window.sameDocument = true");
-    browser.wait_at_most("//section[@data-rests]//span[text()='Finished']", SOON * 2);
+    browser.wait_at_most("//section[@data-rests]//span[text()='Finished']", 3 * SOON);
     assert_eq!(browser.run("return window.sameDocument"), true);
     let text = browser.text();
     assert!(text.contains(&format!("{BROKEN} of {BROKEN} have an end")), "{text}");
@@ -112,8 +113,10 @@ fn discard_with_a_reason(browser: &Browser, shop: &Shop) {
     shoot(browser, "discard");
     browser.click("//button[text()='Discard 1 item']");
     browser.wait_for("//span[text()='Finished']");
-    browser.open(&shop.url("/"));
-    browser.wait_for_text("Nothing waits for you");
+    wait_until("the overview to know of it", 3 * SOON, || {
+        browser.open(&shop.url("/"));
+        browser.text().contains("Nothing waits for you")
+    });
     shoot(browser, "overview-done");
 }
 

@@ -1,12 +1,15 @@
 //! The broker dies.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tidegate_tests::endpoint::Answer;
-use tidegate_tests::jobs::{Jobs, Tally, attempt, tasks};
+use tidegate_tests::jobs::{Jobs, Tally, attempt, id, tasks};
 use tidegate_tests::servers::Kafka;
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG: Duration = Duration::from_secs(300);
 const CONCURRENCY: usize = 64;
 
 #[test]
@@ -14,13 +17,18 @@ fn a_broker_that_dies_in_the_middle_of_20000_jobs_costs_none() {
     let mut kafka = Kafka::start(1);
     let tally = Tally::default();
     let noted = tally.clone();
+    let died = Arc::new(AtomicBool::new(false));
+    let is_dead = died.clone();
     // Every tenth fails once, so that retry is at work too. What runs again after the death may be these alone, and all of them fail:
     // their class must not be parked for that.
     let class = "key = [\"id\"]\nflood.enabled = false";
     let mut jobs = Jobs::over_http_at(&kafka, "broker", class, move |call| {
         noted.note(call);
-        let fails = call.json()["id"].as_str().is_some_and(|id| id.ends_with('7')) && attempt(call) == 1;
-        if fails { Answer::status(500) } else { Answer::ok() }
+        let fails = id(call).ends_with('7') && attempt(call) == 1;
+        let answer = if fails { Answer::status(500) } else { Answer::ok() };
+        // So slow before the death that it comes in the middle, however late.
+        let waits = noted.tasks() >= 4000 && !is_dead.load(Ordering::Relaxed);
+        answer.after(Duration::from_millis(if waits { 250 } else { 0 }))
     });
     jobs.set_concurrency(CONCURRENCY);
     jobs.start();
@@ -29,6 +37,7 @@ fn a_broker_that_dies_in_the_middle_of_20000_jobs_costs_none() {
     tally.wait_for_tasks(4000, LONG);
     kafka.kill_broker(0);
     assert!(tally.tasks() < all.len(), "it died in the middle");
+    died.store(true, Ordering::Relaxed);
     kafka.start_broker(0);
     tally.wait_for_tasks(all.len(), LONG);
     jobs.wait_all_settled(LONG);
@@ -68,10 +77,18 @@ fn while_no_broker_answers_a_service_lives_but_is_not_ready() {
     for service in ["ingest", "retry", "worker"] {
         jobs.pipeline.wait_ready(service);
     }
-    jobs.publish(&tasks("after", 10));
-    jobs.endpoint.wait_for_count(20, LONG);
+    let after = tasks("after", 10);
+    jobs.publish(&after);
+    jobs.endpoint
+        .wait_until(LONG, |calls| after.iter().all(|task| calls.iter().any(|call| id(call) == task.id)));
     jobs.wait_all_settled(LONG);
-    assert_eq!(jobs.endpoint.calls().len(), 20);
+    let mut runs: BTreeMap<String, usize> = BTreeMap::new();
+    jobs.endpoint.calls().iter().for_each(|call| *runs.entry(id(call)).or_default() += 1);
+    assert!(
+        tasks("before", 10).iter().all(|task| runs[&task.id] == 1),
+        "what was settled ran again: {runs:?}"
+    );
+    assert_eq!(runs.len(), 20, "{runs:?}");
 }
 
 /// A client of librdkafka that loses all brokers at once may forget the addresses that it was given.

@@ -10,6 +10,8 @@ use tidegate_tests::kafka_io::{Outcome, ReadRecord, Record};
 use tidegate_tests::servers::Kafka;
 use tidegate_tests::wait::wait_until;
 
+use super::with_long_sessions;
+
 /// Waits until the group has committed past the last record of each partition; what follows are markers and aborted records.
 fn wait_past_records(jobs: &Jobs, group: &str, topic: &str, records: &[ReadRecord]) {
     let group = jobs.pipeline.topic(group);
@@ -21,7 +23,8 @@ fn wait_past_records(jobs: &Jobs, group: &str, topic: &str, records: &[ReadRecor
 
 #[test]
 fn markers_and_aborted_records_of_transactions_hold_up_no_commit() {
-    let (mut jobs, tally) = Jobs::noting("markers");
+    let (jobs, tally) = Jobs::noting("markers");
+    let mut jobs = with_long_sessions(jobs);
     jobs.start_these(&["ingest", "worker"]);
     let client = jobs.pipeline.client.clone();
     let (kept, aborted) = (tasks("kept", 30), tasks("aborted", 30));
@@ -71,7 +74,8 @@ fn copy(record: &ReadRecord) -> Record {
 
 #[test]
 fn the_gaps_of_a_compacted_source_hold_up_no_commit() {
-    let (mut jobs, tally) = Jobs::noting("compacted");
+    let (jobs, tally) = Jobs::noting("compacted");
+    let mut jobs = with_long_sessions(jobs);
     let client = jobs.pipeline.client.clone();
     client.delete_topic(&jobs.source);
     let settings = [
@@ -94,7 +98,7 @@ fn the_gaps_of_a_compacted_source_hold_up_no_commit() {
         let next: i64 = client.offsets(&jobs.source).values().map(|(_, next)| next).sum();
         (client.read_all(&jobs.source).len() as i64) < next - 20
     };
-    wait_until("the source to be compacted", SOON, &mut has_gaps);
+    wait_until("the source to be compacted", 3 * SOON, &mut has_gaps);
     jobs.start_these(&["ingest", "worker"]);
     jobs.wait_settled(SOON);
     let left = client.read_all(&jobs.source);
@@ -123,7 +127,8 @@ fn numbered(range: std::ops::Range<usize>) -> Vec<Task> {
 
 /// Ingest and worker run, and the first ten of the numbered tasks are done.
 fn with_ten_read(prefix: &str) -> (Jobs, Tally) {
-    let (mut jobs, tally) = Jobs::noting(prefix);
+    let (jobs, tally) = Jobs::noting(prefix);
+    let mut jobs = with_long_sessions(jobs);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&numbered(0..10));
     tally.wait_for_tasks(10, SOON);
@@ -174,7 +179,8 @@ fn a_reader_that_is_overtaken_by_deletion_ends_and_goes_on_with_what_is_left() {
 
 #[test]
 fn jobs_that_expired_unread_raise_an_alarm_and_the_rest_is_read_on() {
-    let (mut jobs, tally) = Jobs::noting("jobs-gone");
+    let (jobs, tally) = Jobs::noting("jobs-gone");
+    let mut jobs = with_long_sessions(jobs);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&tasks("first", 40));
     tally.wait_for_tasks(40, SOON);

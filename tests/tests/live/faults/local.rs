@@ -6,11 +6,14 @@ use std::time::Duration;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, SOON, tasks};
 
+use super::with_long_sessions;
+
 const WORKER: [&str; 3] = ["worker", "--tier", "default"];
 
 /// Runs ten jobs, stops the worker, lets its state meet a fate, and runs ten others.
 fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
-    let (mut jobs, tally) = Jobs::noting(prefix);
+    let (jobs, tally) = Jobs::noting(prefix);
+    let mut jobs = with_long_sessions(jobs);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&tasks("before", 10));
     tally.wait_for_tasks(10, SOON);
@@ -90,7 +93,7 @@ fn a_port_in_use_is_named_with_the_setting_that_changes_it() {
     let taken = jobs.endpoint.url().replace("http://", "");
     for arguments in [&["ingest"][..], &["retry"], &WORKER] {
         jobs.pipeline.launch("service", arguments, &[("TIDEGATE_OBSERVE__LISTEN", &taken)]);
-        let exit = jobs.pipeline.process("service").wait(Duration::from_secs(30));
+        let exit = jobs.pipeline.process("service").wait(Duration::from_secs(90));
         let said = jobs.pipeline.process("service").stderr();
         assert_eq!(exit, Exit(2), "{said}");
         assert!(said.contains(&taken) && said.contains("observe.listen"), "{said}");

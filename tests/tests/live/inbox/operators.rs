@@ -14,7 +14,8 @@ use tidegate_tests::jobs::{Jobs, Tally, Task};
 use tidegate_tests::ports::free_port;
 use tidegate_tests::process::{Process, Setup};
 
-pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// No test takes so long, unless it fails.
+pub(crate) const LONG: Duration = Duration::from_secs(600);
 
 /// Jobs that fail for good until the endpoint is repaired, those whose script is `away` as if it were away; those whose script is `poison`,
 /// always.
@@ -36,7 +37,7 @@ impl Broken {
         let class = format!("key = [\"id\"]\nmax_attempts = 1\n{more}");
         let (repaired, calls) = (Arc::new(AtomicBool::new(false)), Tally::default());
         let (is_repaired, noted) = (repaired.clone(), calls.clone());
-        let jobs = Jobs::over_http(prefix, &class, move |call| {
+        let mut jobs = Jobs::over_http(prefix, &class, move |call| {
             let script = tidegate_tests::jobs::script(call);
             if !is_repaired.load(Ordering::Relaxed) {
                 return Answer::status(if script == "away" { 503 } else { 422 });
@@ -48,6 +49,8 @@ impl Broken {
                 _ => Answer::ok(),
             }
         });
+        // No worker is killed, and one that stands still for a moment must not run anything again.
+        jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
         Self { jobs, calls, repaired, indexes: tempfile::tempdir().unwrap() }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
 use tidegate_tests::servers::Registry;
@@ -12,6 +12,16 @@ use tidegate_tests::wait::wait_until;
 use super::operators::{Broken, LONG};
 
 const ALL: [&str; 6] = ["dlq", "replay", "--class", "task", "--no-ramp", "--json"];
+
+/// What a dry run says, told once more where marks could not be read in the time that it has: nothing else depends on that.
+#[track_caller]
+fn dry_run(broken: &Broken) -> Value {
+    let told = broken.json("ann", 0, &ALL[..5]);
+    let too_slow = told["keys_unchecked"]
+        .as_object()
+        .is_some_and(|unchecked| unchecked.keys().any(|reason| reason.contains("within")));
+    if too_slow { broken.json("ann", 0, &ALL[..5]) } else { told }
+}
 
 #[test]
 fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
@@ -35,7 +45,7 @@ fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
     assert_eq!(broken.calls.other_than(1), []);
     assert_eq!(broken.states(), json!({ "resolved": 10_000 }));
     let runs = broken.run("cyd", &["dlq", "history", "--runs", "--json"]).1;
-    let runs: Vec<serde_json::Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let runs: Vec<Value> = runs.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sum = |name: &str| runs.iter().map(|run| run[name].as_u64().unwrap()).sum::<u64>();
     // Who begins later may find that nothing is left to order.
     assert!((1..=2).contains(&runs.len()), "{runs:?}");
@@ -46,7 +56,7 @@ fn ten_thousand_items_that_two_operators_replay_at_once_run_once_each() {
 fn a_replay_whose_console_is_killed_at_half_is_seen_through_by_another() {
     let broken = Broken::with_dead("killed", &tasks("t", 1000));
     broken.repair();
-    let mut ann = broken.start("ann", &[&ALL[..], &["--yes", "--rate", "150"]].concat());
+    let mut ann = broken.start("ann", &[&ALL[..], &["--yes", "--rate", "40"]].concat());
     broken.calls.wait_for_tasks(400, LONG);
     ann.sigkill();
     ann.wait(Duration::from_secs(10));
@@ -114,7 +124,7 @@ fn a_command_beside_a_console_on_one_index_works_while_letters_keep_coming() {
 #[test]
 fn a_dry_run_is_the_default_and_changes_nothing() {
     let broken = Broken::with_dead("dry", &tasks("t", 5));
-    let dry = broken.json("ann", 0, &ALL[..5]);
+    let dry = dry_run(&broken);
     assert_eq!((&dry["selected"], &dry["fit"], &dry["keys_done"]), (&json!(5), &json!(5), &json!(0)));
     let class = &dry["classes"][0];
     assert_eq!(class["topic"], broken.jobs.job_topic());
@@ -154,7 +164,7 @@ fn a_dry_run_tells_which_keys_are_done_by_their_marks_and_says_so_where_it_can_n
     broken.jobs.publish(&tasks("t", 2));
     broken.calls.wait_for_tasks(2, LONG);
     broken.jobs.wait_settled(LONG);
-    let dry = broken.json("ann", 0, &ALL[..5]);
+    let dry = dry_run(&broken);
     assert_eq!((&dry["fit"], &dry["keys_done"], &dry["keys_unchecked"]), (&json!(5), &json!(2), &json!({})));
     assert_eq!(dry["keys_done_by_inbox"], 0, "{dry}");
     let told = broken.run("ann", &["dlq", "replay", "--class", "task"]).1;
@@ -162,7 +172,7 @@ fn a_dry_run_tells_which_keys_are_done_by_their_marks_and_says_so_where_it_can_n
     broken.jobs.pipeline.stop("worker");
     let marks = broken.jobs.pipeline.topic("default.marks");
     broken.jobs.pipeline.client.delete_topic(&marks);
-    let dry = broken.json("ann", 0, &ALL[..5]);
+    let dry = dry_run(&broken);
     assert_eq!(dry["keys_done"], 0);
     let reason = format!("there is no topic {marks}, or this user may not see it");
     assert_eq!(dry["keys_unchecked"], json!({ reason: 5 }));
@@ -175,7 +185,7 @@ fn an_event_that_is_done_by_its_mark_is_already_done_when_it_is_replayed() {
     broken.jobs.publish(&[Task::new("one")]);
     broken.calls.wait_for_tasks(1, LONG);
     broken.jobs.wait_settled(LONG);
-    assert_eq!(broken.json("ann", 0, &ALL[..5])["keys_done"], 1);
+    assert_eq!(dry_run(&broken)["keys_done"], 1);
     broken.run("ann", &[&ALL[..], &["--yes"]].concat());
     assert_eq!(broken.states(), json!({ "already-done": 1 }), "as the dry run said");
     assert_eq!(broken.calls.calls(), 1);
