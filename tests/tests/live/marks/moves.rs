@@ -6,11 +6,13 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, id, tasks};
 use tidegate_tests::wait::wait_until;
 
-use super::{KEY, LONG, SESSION, already_done, none_is_dead, nothing_runs_again, restored, run_once};
+use super::{KEY, LONG, already_done, none_is_dead, nothing_runs_again, restored, run_once};
+use crate::standstill::keep_sessions;
 
 #[test]
 fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
     let (mut jobs, tally) = Jobs::noting("moves");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "a"]);
     let done = tasks("t", 500);
     run_once(&jobs, &tally, &done);
@@ -24,6 +26,7 @@ fn a_partition_that_moves_to_another_machine_runs_nothing_again() {
 #[test]
 fn away_and_back_the_stale_copy_learns_what_was_done_in_between() {
     let (mut jobs, tally) = Jobs::noting("back");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "a"]);
     let first = tasks("first", 100);
     run_once(&jobs, &tally, &first);
@@ -41,13 +44,20 @@ fn away_and_back_the_stale_copy_learns_what_was_done_in_between() {
 /// The first run of `late` takes until its worker is frozen, its second fails; everything else is done at once.
 fn with_a_late_one(tally: &Tally) -> Jobs {
     let noted = tally.clone();
-    let mut jobs = Jobs::over_http("frozen", KEY, move |call| match (id(call).as_str(), noted.note(call)) {
-        ("late", 1) => Answer::ok().after(Duration::from_secs(4)),
-        ("late", _) => Answer::status(500),
-        _ => Answer::ok(),
-    });
+    let class = format!("{KEY}\ntime_limit = \"10m\"");
+    let mut jobs =
+        Jobs::over_http("frozen", &class, move |call| match (id(call).as_str(), noted.note(call)) {
+            ("late", 1) => Answer::ok().after(Duration::from_secs(10)),
+            ("late", _) => Answer::status(500),
+            _ => Answer::ok(),
+        });
     jobs.set_concurrency(32);
     jobs
+}
+
+/// How often the worker has got partitions.
+fn times_assigned(jobs: &mut Jobs, worker: &str) -> usize {
+    jobs.pipeline.process(worker).stderr().matches("assigned partitions").count()
 }
 
 #[test]
@@ -58,6 +68,7 @@ fn the_late_success_of_a_worker_that_froze_is_known_to_the_new_owner_and_settles
     run_once(&jobs, &tally, &tasks("before", 100));
     jobs.publish(&[Task::new("late")]);
     tally.wait_for_tasks(101, SOON);
+    let assigned = times_assigned(&mut jobs, "a");
     jobs.pipeline.process("a").pause();
     // The endpoint answers meanwhile, and nobody hears it.
     jobs.launch("b");
@@ -82,11 +93,12 @@ fn the_late_success_of_a_worker_that_froze_is_known_to_the_new_owner_and_settles
     jobs.wait_all_settled(LONG);
     assert_eq!(tally.other_than(1), [("late".to_owned(), 2)]);
     // Both go on.
+    wait_until("a to own partitions again", LONG, || times_assigned(&mut jobs, "a") > assigned);
     jobs.pipeline.wait_ready("a");
     let more = tasks("more", 400);
     run_once(&jobs, &tally, &more);
     for worker in ["a", "b"] {
-        wait_until(&format!("{worker} to have a share"), SESSION, || {
+        wait_until(&format!("{worker} to have a share"), LONG, || {
             jobs.pipeline.metric(worker, "tidegate_jobs_total", &["outcome=\"done\""]) > 100.0
         });
     }
