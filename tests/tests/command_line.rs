@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tidegate_tests::process::{Process, Setup, tidegate_binary};
 
-const SOON: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(90);
 
 /// Runs a command in a folder of its own, with no terminal and nothing to read.
 fn run(words: &[&str]) -> (i32, Process) {
@@ -380,9 +380,9 @@ fn health_is_asked_without_a_configuration_and_answers_by_its_exit_code() {
     endpoint.wait_for_output("listens on", SOON);
     let said = endpoint.stdout();
     let address = said.trim().rsplit_once(' ').expect("it says where").1;
-    let (code, process) = run(&["health", "--url", &format!("http://{address}/readyz")]);
+    let (code, process) = run(&["health", "--within", "60", "--url", &format!("http://{address}/readyz")]);
     assert_eq!(code, 0, "{}", process.stderr());
-    let (code, process) = run(&["health", "--url", &format!("http://{address}/elsewhere")]);
+    let (code, process) = run(&["health", "--within", "60", "--url", &format!("http://{address}/elsewhere")]);
     assert_eq!(code, 1);
     assert!(process.stderr().contains("answers 40"), "{}", process.stderr());
     endpoint.sigterm();

@@ -164,7 +164,7 @@ fn services_that_others_start_beside_it_hold_up_no_end_and_spoil_no_sum() {
     let asked = Instant::now();
     send(&process, "-INT");
     assert_eq!(process.wait(SOON), Exit(0), "{}", process.stderr());
-    assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(60), "{:?}", asked.elapsed());
     let said = process.stdout();
     assert!(
         said.contains("Another member of group tidegate.ingest took part, or this process stood still for so long that one could: what it did is not in"),

@@ -5,13 +5,14 @@ use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
 
+use serde_json::json;
 use tempfile::TempDir;
+use tidegate_tests::endpoint::{Answer, Endpoint};
 use tidegate_tests::process::tidegate_binary;
 use tidegate_tests::wait::{look_until, wait_until};
 
-use super::SOON;
+use super::{SOON, own_config, produce};
 
 /// A shell on a terminal of its own, in which dev mode runs.
 struct Terminal {
@@ -56,16 +57,26 @@ impl Terminal {
         self.folder.path().join(name)
     }
 
-    /// What a terminal makes of all that was written to it.
-    fn emulated(&self) -> vt100::Parser {
-        let mut parser = vt100::Parser::new(self.size[0], self.size[1], 100);
+    fn blank(&self) -> vt100::Parser {
+        vt100::Parser::new(self.size[0], self.size[1], 100)
+    }
+
+    /// All that was written to the terminal so far.
+    fn written(&self) -> Vec<u8> {
         // A file that is not there yet holds nothing. Its first line, and at the end its last, are `script`'s own, which no terminal has
         // seen.
-        let written = fs::read(self.path("screen")).unwrap_or_default();
+        let mut written = fs::read(self.path("screen")).unwrap_or_default();
         let first = written.iter().position(|byte| *byte == b'\n').map_or(written.len(), |end| end + 1);
         let last = b"\nScript done on ";
         let end = written.windows(last.len()).rposition(|part| part == last).unwrap_or(written.len());
-        parser.process(written.get(first..end).unwrap_or_default());
+        written.truncate(end);
+        written.split_off(first.min(end))
+    }
+
+    /// What a terminal makes of all that was written to it.
+    fn emulated(&self) -> vt100::Parser {
+        let mut parser = self.blank();
+        parser.process(&self.written());
         parser
     }
 
@@ -75,8 +86,32 @@ impl Terminal {
 
     #[track_caller]
     fn wait_for(&self, text: &str) {
-        let found = look_until(SOON, || self.screen().contains(text).then_some(()));
-        assert!(found.is_some(), "no {text:?} on the screen:\n{}", self.screen());
+        self.wait_for_all(&[text]);
+    }
+
+    /// Waits until all of these have been on the screen at one time; returns what it showed then. That may be over: this looks at each
+    /// screen that there was, however late it comes.
+    #[track_caller]
+    fn wait_for_all(&self, parts: &[&str]) -> String {
+        let (mut parser, mut read) = (self.blank(), 0);
+        let found = look_until(SOON, || {
+            let written = self.written();
+            let new = written.get(read..).unwrap_or_default();
+            read += new.len();
+            let mut pieces = new.chunk_by(|_, next| *next != 0x1b).peekable();
+            while let Some(piece) = pieces.next() {
+                parser.process(piece);
+                // Whatever is drawn ends with the cursor being hidden.
+                if piece.starts_with(b"\x1b[?") || pieces.peek().is_none() {
+                    let shown = parser.screen().contents();
+                    if parts.iter().all(|part| shown.contains(part)) {
+                        return Some(shown);
+                    }
+                }
+            }
+            None
+        });
+        found.unwrap_or_else(|| panic!("no {parts:?} on one screen; the last one:\n{}", self.screen()))
     }
 
     fn press(&mut self, keys: &[u8]) {
@@ -138,10 +173,8 @@ fn on_a_terminal_there_is_a_live_view_and_after_it_the_sum() {
 #[test]
 fn forty_columns_will_do_and_q_ends_it_in_order() {
     let mut terminal = Terminal::start(40, 20, "--forever");
-    terminal.wait_for("publishing");
-    terminal.wait_for("q: end");
-    let screen = terminal.screen();
-    assert!(screen.contains("done/s") && screen.contains("charge") && !screen.contains("p95"), "{screen}");
+    let screen = terminal.wait_for_all(&["publishing", "q: end", "done/s", "charge"]);
+    assert!(!screen.contains("p95"), "{screen}");
     terminal.press(b"q");
     assert_eq!(terminal.ended(), 0);
     let screen = terminal.screen();
@@ -150,11 +183,22 @@ fn forty_columns_will_do_and_q_ends_it_in_order() {
 
 #[test]
 fn control_c_ends_it_in_order_and_a_second_time_at_once_with_the_terminal_as_it_was() {
-    let mut terminal = Terminal::start(100, 30, "--forever");
-    // From now on some jobs wait for a second or more, so there is something to finish.
-    terminal.wait_for("tried again");
+    let endpoint = Endpoint::start(|_| Answer::hang());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("own.toml");
+    fs::write(&file, own_config(&endpoint.url(), "time_limit = \"10m\"")).unwrap();
+    let mut terminal = Terminal::start(100, 30, &format!("--config {}", file.display()));
+    let (bootstrap, registry) = ("TIDEGATE_KAFKA__BOOTSTRAP=", "TIDEGATE_REGISTRY__URL=");
+    let screen = terminal.wait_for_all(&[bootstrap, registry, "produce --topic orders"]);
+    let address = |name: &str| {
+        let (_, rest) = screen.split_once(name).unwrap();
+        rest.split_whitespace().next().unwrap().to_owned()
+    };
+    produce(&address(bootstrap), &address(registry), &[json!({"id": "a"})]);
+    // From now on there is something to finish, for longer than this test waits.
+    endpoint.wait_for_count(1, SOON);
     terminal.press(b"\x03");
-    terminal.wait_for("finishing");
+    terminal.wait_for("ending");
     terminal.press(b"\x03");
     assert_eq!(terminal.ended(), 130);
 }
@@ -183,15 +227,12 @@ fn a_configuration_of_ones_own_shows_how_to_publish_until_something_comes() {
     let config = "[sources.orders]\nstart = \"earliest\"\n[classes.ship]\nsource = \"orders\"\nkey = [\"id\"]\nhandler = { type = \"log\" }\n";
     fs::write(&file, config).unwrap();
     let mut terminal = Terminal::start(90, 24, &format!("--config {}", file.display()));
-    terminal.wait_for("To publish, in another terminal:");
-    let screen = terminal.screen();
-    for part in [
+    terminal.wait_for_all(&[
+        "To publish, in another terminal:",
         "export TIDEGATE_KAFKA__BOOTSTRAP=127.0.0.1:",
         "export TIDEGATE_REGISTRY__URL=http://",
         "produce --topic orders",
-    ] {
-        assert!(screen.contains(part), "{part}: {screen}");
-    }
+    ]);
     terminal.press(b"q");
     assert_eq!(terminal.ended(), 0);
     assert!(terminal.screen().contains("not finished"), "{}", terminal.screen());
@@ -227,7 +268,7 @@ fn control_c_before_its_own_end_is_an_interruption_and_q_is_none() {
 #[test]
 fn the_story_of_the_kill_cuts_no_word_whatever_the_width() {
     for columns in [80, 40] {
-        let mut terminal = Terminal::start(columns, 90, "--kill-worker --events 300 --rate 300");
+        let mut terminal = Terminal::start(columns, 400, "--kill-worker --events 300 --rate 300");
         assert_eq!(terminal.ended(), 0);
         let emulated = terminal.emulated();
         let screen = terminal.screen();
@@ -257,8 +298,7 @@ fn the_story_of_the_kill_cuts_no_word_whatever_the_width() {
 #[test]
 fn a_terminal_that_tells_no_size_shows_as_much_as_an_old_one() {
     let mut terminal = Terminal::start(0, 0, "--forever");
-    terminal.wait_for("publishing");
-    terminal.wait_for("q or Ctrl-C: end in order");
+    terminal.wait_for_all(&["publishing", "q or Ctrl-C: end in order"]);
     terminal.press(b"q");
     assert_eq!(terminal.ended(), 0);
     assert!(terminal.screen().contains("accounted for"), "{}", terminal.screen());
@@ -268,7 +308,7 @@ fn a_terminal_that_tells_no_size_shows_as_much_as_an_old_one() {
 fn a_terminal_that_wants_plain_lines_gets_them() {
     let terminal = Terminal::start(100, 30, "--plain --events 200 --rate 400");
     terminal.wait_for("accounted for");
-    wait_until("dev mode to end", Duration::from_secs(30), || terminal.path("code").exists());
+    wait_until("dev mode to end", SOON, || terminal.path("code").exists());
     let written = fs::read(terminal.path("screen")).unwrap();
     assert!(!String::from_utf8_lossy(&written).contains("\u{1b}[?1049h"));
     assert_eq!(

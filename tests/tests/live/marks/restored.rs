@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, tasks};
 
 use super::{nothing_runs_again, restored, run_once};
+use crate::standstill::keep_sessions;
 
 /// Runs jobs, stops the worker, lets its state meet a fate, starts it again: it knows all that was done. Gives the state's folder.
 fn after_a_fate(prefix: &str, fate: impl FnOnce(&Path)) -> (Jobs, PathBuf) {
     let (mut jobs, tally) = Jobs::noting(prefix);
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let done = tasks("before", 400);
     run_once(&jobs, &tally, &done);

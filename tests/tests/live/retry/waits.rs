@@ -7,6 +7,8 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Task, attempt, id, job_header, tasks};
 use tidegate_tests::kafka_io::ReadRecord;
 
+use crate::standstill::keep_sessions;
+
 /// All jobs fail at first, and none may wait for another reason than its own failure.
 const KEY: &str = "key = [\"id\"]\nflood.enabled = false";
 
@@ -25,6 +27,7 @@ fn no_retry_is_early_and_how_late_it_is_is_measured() {
         3 => Answer::ok(),
         _ => Answer::status(500),
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     let tasks = tasks("t", 200);
     jobs.publish(&tasks);
@@ -66,40 +69,44 @@ fn no_retry_is_early_and_how_late_it_is_is_measured() {
 #[test]
 fn each_record_draws_a_wait_of_its_own() {
     let mut jobs = Jobs::over_http("jitter", KEY, |_| Answer::status(503));
+    keep_sessions(&mut jobs.pipeline);
     jobs.pipeline.reconfigure(r#"["200ms", "400ms"]"#, r#"["10s"]"#);
     jobs.start_these(&["ingest", "worker"]);
     let tasks = tasks("t", 200);
     jobs.publish(&tasks);
     let delayed = jobs.pipeline.client.wait_for_count(&jobs.delay_topic("10s"), tasks.len(), SOON);
-    // A failure takes its time to be published, so the wait seen from here is shorter, never longer.
-    let waits: Vec<i64> =
-        delayed.iter().map(|record| job_header(record).due.0 - record.timestamp.unwrap()).collect();
-    assert!(
-        waits.iter().all(|wait| (6000..=12_000).contains(wait)),
-        "a fifth more or less than 10 s: {waits:?}"
-    );
-    assert!(waits.iter().any(|&wait| wait > 11_000), "none is long: {waits:?}");
-    assert!(waits.iter().any(|&wait| wait < 9000), "none is short: {waits:?}");
-    assert!(waits.iter().collect::<BTreeSet<_>>().len() > 100, "they are spread: {waits:?}");
+    let calls = jobs.endpoint.wait_for_count(tasks.len(), SOON);
+    let called: BTreeMap<&str, i64> =
+        calls.iter().map(|call| (call.header("tidegate-job-id").unwrap(), jobs.millis(call.at))).collect();
+    // A failure comes after its call, so the wait seen from here is longer, never shorter.
+    let wait = |((job, _), due): (&(String, u32), &i64)| due - called[job.as_str()];
+    let waits: Vec<i64> = due_times(&delayed).iter().map(wait).collect();
+    assert_eq!(waits.len(), tasks.len());
+    assert!(waits.iter().all(|&wait| wait >= 8000), "a fifth less than 10 s at most: {waits:?}");
+    let (shortest, longest) = (waits.iter().min().unwrap(), waits.iter().max().unwrap());
+    assert!(longest - shortest > 2000, "they are spread over four seconds: {waits:?}");
+    assert!(waits.iter().collect::<BTreeSet<_>>().len() > 100, "each for itself: {waits:?}");
 }
 
 #[test]
 fn a_wait_longer_than_every_rung_goes_hop_by_hop_and_uses_one_attempt() {
     let mut jobs = Jobs::over_http("hops", KEY, |call| match attempt(call) {
-        1 => Answer::status(429).header("retry-after", "4"),
+        1 => Answer::status(429).header("retry-after", "12"),
         _ => Answer::ok(),
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.pipeline.reconfigure(r#"wait_only = ["2s"]"#, r#"wait_only = ["1s"]"#);
     jobs.start();
     jobs.publish(&[Task::new("t")]);
     let [first, second] = jobs.endpoint.wait_for_count(2, SOON).try_into().expect("two calls");
     jobs.wait_all_settled(SOON);
-    assert!(second.at - first.at >= Duration::from_secs(4), "{:?}", second.at - first.at);
+    assert!(second.at - first.at >= Duration::from_secs(12), "{:?}", second.at - first.at);
     assert_eq!(attempt(&second), 2);
 
     let client = &jobs.pipeline.client;
     let hops = client.read_all(&jobs.delay_topic("1s"));
-    assert!(hops.len() >= 3, "four seconds don't fit fewer hops of one: {}", hops.len());
+    // A hop that ends late leaves less for those after it.
+    assert!(hops.len() >= 3, "twelve seconds don't fit fewer hops of one: {}", hops.len());
     let shorter =
         [client.read_all(&jobs.delay_topic("200ms")), client.read_all(&jobs.delay_topic("400ms"))].concat();
     let [job] = client.read_all(&jobs.job_topic()).split_off(1).try_into().expect("one came back");
@@ -125,6 +132,7 @@ fn a_job_without_attempts_left_is_dead_lettered_with_their_number_and_its_event(
         1 => Answer::status(500).body("first"),
         _ => Answer::status(503).body("last"),
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     let record = jobs.record(&Task::new("t")).header("shop", "berlin");
     let (partition, offset) = jobs.pipeline.client.produce(&jobs.source, &record);
@@ -165,7 +173,8 @@ fn the_time_that_a_job_waits_is_counted_from_its_due_time_so_back_off_is_none() 
         1 => Answer::status(500),
         _ => Answer::ok(),
     });
-    jobs.pipeline.reconfigure(r#"["200ms", "400ms"]"#, r#"["5s"]"#);
+    keep_sessions(&mut jobs.pipeline);
+    jobs.pipeline.reconfigure(r#"ladder = ["200ms", "400ms"]"#, "ladder = [\"20s\"]\njitter = 0.0");
     jobs.start();
     let tasks = tasks("t", 20);
     jobs.publish(&tasks);
@@ -180,11 +189,12 @@ fn the_time_that_a_job_waits_is_counted_from_its_due_time_so_back_off_is_none() 
         })
         .sum();
     assert!(
-        backed_off >= Duration::from_secs(4) * 20,
-        "each waited for four seconds at least: {backed_off:?}"
+        backed_off >= Duration::from_secs(20) * 20,
+        "each waited for twenty seconds at least: {backed_off:?}"
     );
     assert_eq!(jobs.count("tidegate_job_wait_seconds_count", &[]), 40);
     let waited = jobs.pipeline.metric("worker", "tidegate_job_wait_seconds_sum", &[]);
+    // Where something stands still, all twenty wait for that.
     assert!(waited < backed_off.as_secs_f64() / 2.0, "{waited} s of wait, {backed_off:?} of back-off");
 }
 
@@ -194,6 +204,7 @@ fn a_changed_ladder_strands_nothing_in_a_topic_of_the_old_one() {
         1 => Answer::status(500),
         _ => Answer::ok(),
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&tasks("t", 10));
     jobs.pipeline.client.wait_for_count(&jobs.delay_topic("200ms"), 10, SOON);

@@ -1,9 +1,13 @@
 //! The answers of an HTTP endpoint.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tidegate_tests::endpoint::{Answer, Call};
-use tidegate_tests::jobs::{CLASS, Jobs, SOON, Task, attempt, id, script};
+use tidegate_tests::jobs::{CLASS, Jobs, SOON, Task, attempt, id, job_header, script};
+use tidegate_tests::kafka_io::ReadRecord;
+
+use crate::standstill::keep_sessions;
 
 const KEY: &str = r#"key = ["id"]"#;
 
@@ -22,7 +26,9 @@ fn heals_at_once(call: &Call) -> Answer {
 
 #[test]
 fn what_may_heal_is_done_after_one_retry_with_the_same_idempotency_key() {
-    let mut jobs = Jobs::over_http("heals", &format!("{KEY}\ntime_limit = \"500ms\""), heals_at_once);
+    // One call uses it up; no other may, on a machine that stands still for some seconds.
+    let mut jobs = Jobs::over_http("heals", &format!("{KEY}\ntime_limit = \"12s\""), heals_at_once);
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     let scripts = [
         ("500", "transient"),
@@ -45,8 +51,7 @@ fn what_may_heal_is_done_after_one_retry_with_the_same_idempotency_key() {
         assert_eq!(first.header("tidegate-job-id"), second.header("tidegate-job-id"));
         assert_eq!((first.method.as_str(), first.body), ("POST", second.body));
     }
-    let keys: std::collections::BTreeSet<_> =
-        calls.iter().map(|call| call.header("idempotency-key")).collect();
+    let keys: BTreeSet<_> = calls.iter().map(|call| call.header("idempotency-key")).collect();
     assert_eq!(keys.len(), tasks.len(), "each task has a key of its own");
     assert_eq!(jobs.endpoint.calls().len(), 2 * tasks.len(), "none was called more often");
     assert_eq!(jobs.pipeline.client.read_all(&jobs.pipeline.topic("dlq")), []);
@@ -67,6 +72,7 @@ fn what_cant_heal_is_dead_lettered_at_once_with_the_first_kib_of_the_answer() {
         status => Answer::status(status.parse().unwrap()).body("x".repeat(1024) + "beyond"),
     };
     let mut jobs = Jobs::over_http("hopeless", KEY, answer);
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     let scripts = ["422", "400", "404", "409", "302"];
     let tasks: Vec<Task> = scripts.iter().map(|script| Task::new(*script).script(script)).collect();
@@ -111,16 +117,21 @@ fn status_text(status: &str) -> &str {
 #[test]
 fn jobs_of_an_endpoint_that_is_down_are_done_when_it_is_back() {
     let mut jobs = Jobs::over_http("down", &format!("{KEY}\nmax_attempts = 100"), |_| Answer::ok());
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     jobs.endpoint.stop();
     let tasks = tidegate_tests::jobs::tasks("t", 20);
     jobs.publish(&tasks);
     jobs.wait_for_metric("tidegate_job_failures_total", &["kind=\"transient\""], 40);
+    let failed_once = |waiting: &[ReadRecord]| {
+        waiting.iter().map(|record| job_header(record).job_id()).collect::<BTreeSet<_>>().len() == tasks.len()
+    };
+    jobs.pipeline.client.wait_for(&jobs.delay_topic("200ms"), SOON, failed_once);
     assert_eq!(jobs.endpoint.calls().len(), 0);
     jobs.endpoint.start_again();
     let calls = jobs.endpoint.wait_for_count(tasks.len(), SOON);
     jobs.wait_all_settled(SOON);
-    let called: std::collections::BTreeSet<String> = calls.iter().map(id).collect();
+    let called: BTreeSet<String> = calls.iter().map(id).collect();
     assert_eq!((called.len(), jobs.endpoint.calls().len()), (tasks.len(), tasks.len()), "each once");
     assert!(calls.iter().all(|call| attempt(call) > 1));
     assert_eq!(jobs.pipeline.client.read_all(&jobs.pipeline.topic("dlq")), []);
@@ -133,6 +144,7 @@ fn an_overloaded_endpoint_is_not_called_before_the_time_that_it_asked_for() {
         _ => Answer::ok(),
     };
     let mut jobs = Jobs::over_http("overload", KEY, overloaded);
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     jobs.publish(&[Task::new("a").script("429"), Task::new("b").script("503")]);
     let calls = jobs.endpoint.wait_for_count(4, SOON);
@@ -148,6 +160,7 @@ fn an_overloaded_endpoint_is_not_called_before_the_time_that_it_asked_for() {
 #[test]
 fn a_job_carries_its_events_trace_on_and_gets_the_event_as_its_publisher_wrote_it() {
     let mut jobs = Jobs::over_http("trace", KEY, |_| Answer::ok());
+    keep_sessions(&mut jobs.pipeline);
     let url = format!("{}/run\"", jobs.endpoint.url());
     jobs.pipeline
         .reconfigure(&url, &format!("{url}, format = \"avro\", headers = {{ x-shop = \"berlin\" }}"));

@@ -5,6 +5,8 @@ use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Tally, Task, attempt, job_header, tasks};
 use tidegate_tests::kafka_io::{ReadRecord, Record};
 
+use crate::standstill::keep_sessions;
+
 const KEY: &str = r#"key = ["id"]"#;
 
 fn copy(record: &ReadRecord) -> Record {
@@ -29,6 +31,7 @@ fn equal_keys_in_one_batch_run_once_and_are_counted() {
         noted.note(call);
         Answer::ok()
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest"]);
     let once = tasks("t", 10);
     let all: Vec<Task> = (0..300).map(|n| once[n % once.len()].clone()).collect();
@@ -55,6 +58,7 @@ fn equal_keys_in_one_batch_run_once_and_are_counted() {
 #[test]
 fn a_key_that_is_done_with_another_payload_is_skipped_or_dead_lettered_as_its_class_says() {
     let mut jobs = Jobs::over_http("conflict", KEY, |_| Answer::ok());
+    keep_sessions(&mut jobs.pipeline);
     let strict = format!(
         "[classes.strict]\nsource = \"{}\"\nkey = [\"id\"]\non_conflict = \"dead_letter\"\n\
          handler = {{ type = \"http\", url = \"{}/strict\" }}\n",
@@ -82,6 +86,7 @@ fn a_key_that_is_done_with_another_payload_is_skipped_or_dead_lettered_as_its_cl
 #[test]
 fn a_record_of_the_job_topic_that_is_no_job_is_dead_lettered_with_its_bytes() {
     let mut jobs = Jobs::over_http("no-job", KEY, |_| Answer::ok());
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&[Task::new("real")]);
     let [real] = jobs.pipeline.client.wait_for_count(&jobs.job_topic(), 1, SOON).try_into().expect("one job");
@@ -122,6 +127,7 @@ fn a_record_of_the_job_topic_that_is_no_job_is_dead_lettered_with_its_bytes() {
 #[test]
 fn a_retry_copy_that_was_published_twice_makes_no_second_chain() {
     let mut jobs = Jobs::over_http("chain", KEY, |_| Answer::status(500));
+    keep_sessions(&mut jobs.pipeline);
     jobs.start_these(&["ingest", "worker"]);
     jobs.publish(&[Task::new("t")]);
     // A worker killed between the copy's acknowledgement and its mark publishes the same copy again.
@@ -151,6 +157,7 @@ fn a_job_record_that_arrives_again_later_is_skipped_by_what_became_of_it() {
         1 => Answer::status(500),
         _ => Answer::ok(),
     });
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     jobs.publish(&[Task::new("t")]);
     jobs.endpoint.wait_for_count(2, SOON);

@@ -7,6 +7,8 @@ use tidegate_tests::endpoint::{Answer, Call};
 use tidegate_tests::jobs::{CLASS, Jobs, SOON, Task, id};
 use tidegate_tests::wait::wait_until;
 
+use crate::standstill::keep_sessions;
+
 /// The class that fails: easily parked, often probed.
 const FAILING: &str = r#"key = ["id"]
 when = { script = "fails" }
@@ -19,6 +21,7 @@ const HEALED: &str = "a probe was answered";
 fn two_classes(prefix: &str, tier: &str) -> Jobs {
     let away = |call: &Call| if call.path == "/run" { Answer::status(503) } else { Answer::ok() };
     let mut jobs = Jobs::over_http(prefix, FAILING, away);
+    keep_sessions(&mut jobs.pipeline);
     jobs.pipeline.configure(&format!(
         "[classes.other]\nsource = \"{}\"\nkey = [\"id\"]\nwhen = {{ script = \"passes\" }}\n\
          handler = {{ type = \"http\", url = \"{}/other\" }}\n",
@@ -53,6 +56,8 @@ fn until_parked(jobs: &mut Jobs) {
 #[test]
 fn a_class_whose_endpoint_is_away_is_parked_probed_and_done_when_it_is_back_and_others_pass() {
     let mut jobs = two_classes("flood", "");
+    // A probe is an attempt of its job: on a slow machine one and the same could use up three.
+    jobs.pipeline.reconfigure("flood = {", "max_attempts = 100\nflood = {");
     jobs.start();
     jobs.publish(&tasks("fails", 200));
     until_parked(&mut jobs);
@@ -60,8 +65,9 @@ fn a_class_whose_endpoint_is_away_is_parked_probed_and_done_when_it_is_back_and_
     jobs.publish(&tasks("passes", 100));
     wait_until("the other class to be done", SOON, || calls_to(&jobs, "/other").len() == 100);
     jobs.wait_for_metric("tidegate_probes_total", &["outcome=\"failed\""], 4);
-    let probes = jobs.count("tidegate_probes_total", &["outcome=\"failed\""]) as usize;
+    // In this order: probes that come in between are allowed for.
     let during = calls_to(&jobs, "/run").len() - before;
+    let probes = jobs.count("tidegate_probes_total", &["outcome=\"failed\""]) as usize;
     // Those that were running when it was parked, and one that is running now.
     assert!(during <= probes + 8 + 1, "{during} calls, {probes} probes");
     assert!(is_parked(&mut jobs) && jobs.count("tidegate_parked_records", &[]) > 100);

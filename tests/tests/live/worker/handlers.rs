@@ -2,6 +2,8 @@
 
 use tidegate_tests::jobs::{Jobs, SOON, Task, tasks};
 
+use crate::standstill::keep_sessions;
+
 const KEY: &str = r#"key = ["id"]"#;
 
 fn count(runs: &[String], line: &str) -> usize {
@@ -11,6 +13,7 @@ fn count(runs: &[String], line: &str) -> usize {
 #[test]
 fn a_panic_is_a_failed_attempt_and_the_process_lives_on() {
     let mut jobs = Jobs::in_rust("panic", KEY);
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     let pid = jobs.pipeline.process("worker").pid();
     let mut all = tasks("ok", 20);
@@ -44,6 +47,7 @@ fn a_panic_is_a_failed_attempt_and_the_process_lives_on() {
 #[test]
 fn a_handler_that_hangs_is_dropped_at_its_time_limit_and_its_job_tried_again() {
     let mut jobs = Jobs::in_rust("hang", &format!("{KEY}\ntime_limit = \"300ms\""));
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     jobs.publish(&[
         Task::new("for-ever").script("hang"),
@@ -66,6 +70,7 @@ fn a_handler_that_hangs_is_dropped_at_its_time_limit_and_its_job_tried_again() {
 #[test]
 fn a_snooze_uses_no_attempt() {
     let mut jobs = Jobs::in_rust("snooze", &format!("{KEY}\nmax_attempts = 2"));
+    keep_sessions(&mut jobs.pipeline);
     jobs.start();
     jobs.publish(&[Task::new("later").script("snooze 4"), Task::new("twice").script("transient 1")]);
     jobs.wait_for_run("end twice", 2);
