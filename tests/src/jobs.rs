@@ -22,7 +22,7 @@ pub const CLASS: &str = "task";
 /// Names the file in which `tidegate-test-worker` notes its runs.
 pub const RUNS_VARIABLE: &str = "TEST_WORKER_RUNS";
 /// For what takes a moment on an idle machine.
-pub const SOON: Duration = Duration::from_secs(60);
+pub const SOON: Duration = Duration::from_secs(120);
 
 /// The schema of the events.
 pub const SCHEMA: &str = r#"{"type":"record","name":"Task","namespace":"test","fields":[

@@ -6,12 +6,3 @@ mod local;
 mod observed;
 mod stops;
 mod topics;
-
-use tidegate_tests::jobs::Jobs;
-
-/// Where nobody is killed and runs are counted exactly: a process that stands still for some seconds, on a busy machine, must keep its
-/// partitions.
-fn with_long_sessions(mut jobs: Jobs) -> Jobs {
-    jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
-    jobs
-}

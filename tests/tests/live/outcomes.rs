@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::standstill::with_long_sessions;
 use tidegate_domain::inbox::{Answer as Told, Entry as Folding, Folded, Item, ReplayHeader, State, fold};
 use tidegate_domain::job::JOB_HEADER;
 use tidegate_domain::{Attempt, Hop, JobHeader, Offset, Round};
@@ -29,12 +30,6 @@ fn endpoint() -> impl Fn(&Call) -> Answer + Send + Sync + 'static {
             Err(_) => Answer::ok(),
         }
     }
-}
-
-/// Where no worker is killed and calls are counted exactly: one that stands still for a moment must not run anything again.
-fn with_long_sessions(mut jobs: Jobs) -> Jobs {
-    jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
-    jobs
 }
 
 fn all_headers(record: &ReadRecord, copy: Record) -> Record {

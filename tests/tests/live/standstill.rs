@@ -1,5 +1,6 @@
 //! What tests allow for on a machine whose processes stand still for some seconds, each on its own.
 
+use tidegate_tests::jobs::Jobs;
 use tidegate_tests::pipeline::Pipeline;
 
 const SHORT: &str = "session_timeout = \"6s\"";
@@ -9,6 +10,12 @@ const LONG: &str = "session_timeout = \"30s\"";
 /// partitions, for else what it had in hand runs once more. Before the start.
 pub(crate) fn keep_sessions(pipeline: &mut Pipeline) {
     pipeline.reconfigure(SHORT, LONG);
+}
+
+/// The same.
+pub(crate) fn with_long_sessions(mut jobs: Jobs) -> Jobs {
+    keep_sessions(&mut jobs.pipeline);
+    jobs
 }
 
 /// For those that are started from now on, of which one is to be killed: the next one waits until the group counts it as dead.

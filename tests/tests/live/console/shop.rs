@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
+use crate::standstill::keep_sessions;
 use tidegate_tests::endpoint::Answer;
 use tidegate_tests::jobs::{Jobs, SOON, Task, script, tasks};
 use tidegate_tests::pipeline::Pipeline;
@@ -56,7 +57,7 @@ impl Shop {
             _ => Answer::status(422).body(r#"{"error":"field `currency` is missing"}"#),
         });
         // Each job is called once a round, and nobody is killed but the console.
-        jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
+        keep_sessions(&mut jobs.pipeline);
         let operator = Self::user(&mut jobs.pipeline, "ana", "operator");
         let reader = Self::user(&mut jobs.pipeline, "ben", "reader");
         jobs.start();

@@ -10,7 +10,7 @@ use tidegate_tests::kafka_io::{Outcome, ReadRecord, Record};
 use tidegate_tests::servers::Kafka;
 use tidegate_tests::wait::wait_until;
 
-use super::with_long_sessions;
+use crate::standstill::with_long_sessions;
 
 /// Waits until the group has committed past the last record of each partition; what follows are markers and aborted records.
 fn wait_past_records(jobs: &Jobs, group: &str, topic: &str, records: &[ReadRecord]) {

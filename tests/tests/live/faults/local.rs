@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Jobs, SOON, tasks};
 
-use super::with_long_sessions;
+use crate::standstill::with_long_sessions;
 
 const WORKER: [&str; 3] = ["worker", "--tier", "default"];
 

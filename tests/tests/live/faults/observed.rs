@@ -5,7 +5,7 @@ use tidegate_tests::jobs::{Jobs, SOON, Task, attempt, script};
 use tidegate_tests::kafka_io::Record;
 use tidegate_tests::wait::look_until;
 
-use super::with_long_sessions;
+use crate::standstill::with_long_sessions;
 
 const KEY: &str = r#"key = ["id"]"#;
 const OF_CLASS: [&str; 2] = ["class=\"task\"", "tier=\"default\""];

@@ -17,7 +17,7 @@ use tidegate_tests::kafka_io::{Client, ReadRecord};
 use tidegate_tests::servers::Registry;
 use tidegate_tests::wait::wait_until;
 
-use super::with_long_sessions;
+use crate::standstill::with_long_sessions;
 
 const KEY: &str = r#"key = ["id"]"#;
 /// As many as can be divided among one, two, three or four shards: then never more run.

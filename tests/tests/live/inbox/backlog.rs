@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use serde_json::json;
+use tidegate_domain::inbox::RunId;
 use tidegate_operator::RunEnd;
 use tidegate_tests::guard::Exit;
 use tidegate_tests::jobs::{Task, tasks};
@@ -26,7 +27,7 @@ fn a_replay_waits_behind_a_backlog_that_takes_longer_than_an_outcome_may() {
     let arguments = ["dlq", "replay", "--class", "task", "--yes", "--timeout", "20s", "--detach"];
     let (exit, stdout, stderr) = broken.run("ann", &arguments);
     assert_eq!(exit, Exit(0), "{stdout}\n{stderr}");
-    let run = broken.only_run("ann")["run"].as_str().unwrap().parse().unwrap();
+    let run = RunId::parse(broken.only_run("ann")["run"].as_str().unwrap()).unwrap();
     let mut told = BTreeSet::new();
     let end = broken.inbox("ann").carry_out(run, "ann", &mut |progress| {
         told.extend(progress.waits_for.clone());

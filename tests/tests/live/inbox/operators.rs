@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::standstill::keep_sessions;
 use serde_json::Value;
 use tidegate_bootstrap::Config;
 use tidegate_operator::{Inbox, Needed};
@@ -50,7 +51,7 @@ impl Broken {
             }
         });
         // No worker is killed, and one that stands still for a moment must not run anything again.
-        jobs.pipeline.reconfigure("session_timeout = \"6s\"", "session_timeout = \"30s\"");
+        keep_sessions(&mut jobs.pipeline);
         Self { jobs, calls, repaired, indexes: tempfile::tempdir().unwrap() }
     }
 
