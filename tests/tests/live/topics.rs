@@ -247,8 +247,8 @@ fn the_effective_configuration_shows_defaults_and_no_secret() {
         "{ type = \"http\", url = \"http://h/x\", headers = { authorization = \"tell-1\", accept = \"shown\" } }",
     );
     pipeline.reconfigure(
-        "timeout = \"30s\"",
-        "timeout = \"30s\"\nusername = \"user-shown\"\npassword = \"tell-2\"",
+        "\ntimeout = \"30s\"",
+        "\ntimeout = \"30s\"\nusername = \"user-shown\"\npassword = \"tell-2\"",
     );
     pipeline.configure(
         "[kafka.properties]\n\"sasl.password\" = \"tell-3\"\n\"ssl.key.password\" = \"tell-4\"\n\"client.rack\" = \"rack-shown\"\n",
