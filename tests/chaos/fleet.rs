@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::plan::Role;
 
 /// A stop may take this long: its own deadline, and what a busy machine adds.
-const STOPPED_WITHIN: Duration = Duration::from_secs(120);
+const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
 /// How a worker keeps its state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

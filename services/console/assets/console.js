@@ -92,7 +92,7 @@
     const refresh = async () => {
         if (!document.hidden && !isInUse()) {
             try {
-                const answer = await fetch(location.href, { cache: "no-store" });
+                const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(30000) });
                 // The session is over: the page asks who is there, and comes back.
                 if (answer.redirected || answer.status === 401) return location.reload();
                 const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -102,7 +102,7 @@
                     refreshTimes();
                 }
             } catch {
-                // The console is away. It is asked again.
+                // The console is away, or busy. It is asked again.
             }
         }
         refreshLater();

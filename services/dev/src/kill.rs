@@ -96,9 +96,9 @@ async fn story(load: Load, folder: &Folder, log: &std::path::Path) -> Result<(),
     let held = patiently(move || Held::read(&config)).await??;
     let told = stage.conclude(&killed, &page, &held);
     // All of it is told. It must not write to a folder that is about to go.
-    worker.kill().await?;
-    stage.services.stop().await?;
-    told
+    let killed = worker.kill().await;
+    let stopped = stage.services.stop().await;
+    told.and(killed).and(stopped)
 }
 
 async fn begin(

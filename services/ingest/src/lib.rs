@@ -16,9 +16,8 @@ use tidegate_kafka::Publisher;
 use tidegate_kafka::consumer::Subscription;
 use tidegate_pipeline::forward::ForwardStage;
 use tidegate_service::group::{self, Member};
-use tidegate_service::registry::{Start, at_start};
+use tidegate_service::registry::{Start, at_start, warmed};
 use tidegate_service::{Process, ServiceError, wiring};
-use tracing::info;
 
 use crate::compile::Routes;
 use crate::router::Router;
@@ -43,11 +42,13 @@ pub async fn run(process: &Process) -> Result<(), ServiceError> {
         config.sources.keys().map(|topic| tidegate_codec::value_subject(topic.as_str())).collect();
     let latest = match at_start(process, &registry, &subjects).await? {
         Start::Stopped => return Ok(()),
-        Start::WithRegistry => registry.warm(&subjects).await,
+        Start::WithRegistry => match warmed(process, &registry, &subjects).await {
+            Some(latest) => latest,
+            None => return Ok(()),
+        },
         // Asking for each would take its time, and tell the same again.
         Start::WithoutRegistry => vec![None; subjects.len()],
     };
-    info!(warmed = latest.iter().flatten().count(), of = subjects.len(), "schemas known at start");
     foresee::fields(config, &latest)?;
     let routes = Arc::new(Routes::compile(config)?);
     let publisher = Arc::new(Publisher::in_order(&process.kafka, process.fatal.clone())?);

@@ -1,10 +1,11 @@
 //! Whether the handlers of a worker can have the schemas that they read events by.
 
+use std::collections::BTreeSet;
+
 use tidegate_bootstrap::config::{BodyFormat, Class, Handler};
 use tidegate_codec::value_subject;
-use tidegate_service::registry::{Start, at_start};
+use tidegate_service::registry::{Start, at_start, warmed};
 use tidegate_service::{Process, ServiceError};
-use tracing::info;
 
 use crate::job::Events;
 
@@ -19,20 +20,18 @@ pub(crate) async fn look(
     let Some(registry) = events.registry.as_ref().filter(|_| !needed.is_empty()) else {
         return Ok(Start::WithoutRegistry);
     };
-    let start = at_start(process, registry, &needed).await?;
-    if start == Start::WithRegistry {
-        let latest = registry.warm(&needed).await;
-        info!(warmed = latest.iter().flatten().count(), of = needed.len(), "schemas known at start");
+    match at_start(process, registry, &needed).await? {
+        Start::WithRegistry if warmed(process, registry, &needed).await.is_none() => Ok(Start::Stopped),
+        start => Ok(start),
     }
-    Ok(start)
 }
 
 /// The subjects of the events that handlers read; a handler that passes bytes on reads none.
 fn needed_by(served: &[&Class]) -> Vec<String> {
     let reads =
         |class: &&&Class| !matches!(&class.handler, Handler::Http(http) if http.format == BodyFormat::Avro);
-    let sources = served.iter().filter(reads).flat_map(|class| &class.sources);
-    sources.map(|source| value_subject(source.as_str())).collect()
+    let sources: BTreeSet<_> = served.iter().filter(reads).flat_map(|class| &class.sources).collect();
+    sources.into_iter().map(|source| value_subject(source.as_str())).collect()
 }
 
 #[cfg(test)]

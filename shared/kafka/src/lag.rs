@@ -50,14 +50,15 @@ impl GroupLag {
         let committed = answer
             .map_err(TopicError::Request)
             .inspect_err(|_| add_brokers(&self.consumer, &self.bootstrap))?;
-        let position = |TopicPartition { topic, partition }: &TopicPartition| match committed
-            .find_partition(topic.as_str(), partition.0)?
-            .offset()
-        {
-            NativeOffset::Offset(offset) => Some(Offset(offset)),
-            _ => None,
+        let position = |TopicPartition { topic, partition }: &TopicPartition| {
+            let Some(found) = committed.find_partition(topic.as_str(), partition.0) else { return Ok(None) };
+            found.error().map_err(TopicError::Request)?;
+            match found.offset() {
+                NativeOffset::Offset(offset) => Ok(Some(Offset(offset))),
+                _ => Ok(None),
+            }
         };
-        Ok(partitions.iter().map(position).collect())
+        partitions.iter().map(position).collect()
     }
 
     fn ask(&self, topics: &[(&str, u32)]) -> Result<BTreeMap<String, u64>, TopicError> {

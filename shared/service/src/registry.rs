@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_bootstrap::Config;
-use tidegate_codec::{RegistryFault, SchemaRegistry, Weight, value_subject};
+use tidegate_codec::{CompiledSchema, RegistryFault, SchemaRegistry, Weight, value_subject};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -42,6 +42,26 @@ pub async fn at_start(
             Ok(Start::Stopped)
         }
         looked = settle(async || registry.check(subjects).await) => looked,
+    }
+}
+
+/// Gets the latest schema of each subject, so that the first records do not wait for theirs. Returns what is at hand, in the order of the
+/// subjects; none where a stop was asked for meanwhile.
+pub async fn warmed(
+    process: &Process,
+    registry: &SchemaRegistry,
+    subjects: &[String],
+) -> Option<Vec<Option<Arc<CompiledSchema>>>> {
+    tokio::select! {
+        biased;
+        () = process.shutdown.requested() => {
+            info!("stopped before it had begun: schemas were not waited for");
+            None
+        }
+        latest = registry.warm(subjects) => {
+            info!(warmed = latest.iter().flatten().count(), of = subjects.len(), "schemas known at start");
+            Some(latest)
+        }
     }
 }
 

@@ -39,7 +39,8 @@ pub(crate) async fn list(State(console): State<Console>, asker: Asker) -> Answer
             }
         }
     };
-    let page = Page { section: Section::Replays, title: "Runs", reload: goes_on.then_some(5), body };
+    let page =
+        Page { section: Section::Replays, title: "Runs", reload: Some(if goes_on { 5 } else { 15 }), body };
     Ok(page.show(&console, &asker))
 }
 

@@ -11,6 +11,7 @@ use tidegate_domain::{Offset, UnixMillis};
 use tidegate_pipeline::journal::RunStep;
 
 use super::places::{Place, Standing, standing};
+use super::queues::Seen;
 use super::run::{RunEnd, RunProgress};
 use crate::error::OperatorError;
 use crate::inbox::Inbox;
@@ -65,7 +66,7 @@ pub(super) enum Doubt {
     None,
     /// How far workers got is to be known from now on: half of the time is over.
     Soon,
-    /// These are missed now, by their numbers, and which items they are.
+    /// These are missed now, or soon with them, by their numbers, and which items they are.
     Now(Vec<usize>, Vec<ItemRef>),
 }
 
@@ -93,6 +94,10 @@ pub(super) struct Course<'a> {
     chunks: Option<(u32, UnixMillis)>,
     /// What a worker said last of a replay that waits.
     waits_for: Option<String>,
+    /// What was seen last of replays that stand behind others, in words: of those that are waited for, and of those that are not, since
+    /// nobody gets through what is before them.
+    behind: Option<String>,
+    stuck: Option<String>,
     is_paused: bool,
 }
 
@@ -116,6 +121,8 @@ impl<'a> Course<'a> {
             other: None,
             chunks: None,
             waits_for: None,
+            behind: None,
+            stuck: None,
             is_paused: false,
         }
     }
@@ -203,12 +210,12 @@ impl<'a> Course<'a> {
     /// Why it stops, and what others of it wait for: a dependency that is away fails those that probe it.
     fn why(&self, stop: Stop) -> String {
         let waiting = self.ramp.waiting();
-        match self.waits_for.as_ref().filter(|_| waiting > 0) {
-            Some(reason) => {
-                format!("{stop}; {} with a worker: {reason}", counted(waiting as u64, "waits", "wait"))
-            }
-            None => stop.to_string(),
-        }
+        let waits = self.waits_for.as_ref().filter(|_| waiting > 0);
+        let waits = waits
+            .map(|reason| format!("; {} with a worker: {reason}", counted(waiting as u64, "waits", "wait")));
+        let stuck = self.stuck.as_ref().filter(|_| matches!(stop, Stop::MissingOutcomes { .. }));
+        let stuck = stuck.map(|told| format!("; not read yet, {told}"));
+        [Some(stop.to_string()), stuck, waits].into_iter().flatten().collect()
     }
 
     /// Whether another carrier, who may be alive, is to publish what the run climbed to: the one whose climb it was. Those who carried it
@@ -237,10 +244,14 @@ impl<'a> Course<'a> {
 
     /// What is to be known of replays that are missed now or soon. `looked_at`: when it was last looked.
     pub(super) fn doubt(&mut self, now: UnixMillis, looked_at: Option<UnixMillis>) -> Doubt {
+        if self.appended.is_some() {
+            return Doubt::None;
+        }
         let half = self.limits.timeout / 2;
         match self.ramp.misses_at() {
             Some(missed_at) if missed_at <= now => {
-                let late = self.ramp.late(now);
+                // And those that would be missed soon: each was published at a time of its own, and one look is enough for many.
+                let late = self.ramp.late(now.after(half));
                 let of = |number: &usize| Some((*number, self.item(*number)?));
                 let (numbers, items) = late.iter().filter_map(of).unzip();
                 Doubt::Now(numbers, items)
@@ -255,15 +266,17 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// These replays were seen behind records that are got through; `told`: which, in words.
-    pub(super) fn queued(
-        &mut self,
-        numbers: impl Iterator<Item = usize>,
-        told: Option<String>,
-        now: UnixMillis,
-    ) {
-        numbers.for_each(|number| self.ramp.queued(number, now));
-        self.waits_for = told.or(self.waits_for.take());
+    /// Since when a group must have been seen further to count as getting further now.
+    pub(super) fn patient_since(&self, now: UnixMillis) -> UnixMillis {
+        now.before(self.limits.timeout)
+    }
+
+    /// What was seen of replays that are missed now or soon, which have these numbers.
+    pub(super) fn seen(&mut self, numbers: &[usize], seen: Seen, now: UnixMillis) {
+        for number in seen.queued.iter().filter_map(|place| numbers.get(*place)) {
+            self.ramp.seen_queued(*number, now);
+        }
+        (self.behind, self.stuck) = (seen.behind, seen.stuck);
     }
 
     /// Which item a replay is of.
@@ -293,12 +306,17 @@ impl<'a> Course<'a> {
             failed,
             withdrawn,
             outstanding: self.ramp.outstanding(),
-            waiting: self.ramp.waiting(),
-            waits_for: self.waits_for.clone().filter(|_| self.ramp.waiting() > 0),
+            waiting: self.ramp.waiting() + self.ramp.queued(),
+            waits_for: self.waits_for_now(),
             step,
             step_items,
             paused: self.is_paused,
         }
+    }
+
+    fn waits_for_now(&self) -> Option<String> {
+        let waits = self.waits_for.clone().filter(|_| self.ramp.waiting() > 0);
+        waits.or_else(|| self.behind.clone().filter(|_| self.ramp.queued() > 0))
     }
 
     /// What the journal says of every item.

@@ -13,7 +13,7 @@ use tidegate_pipeline::journal::RunStep;
 
 use super::course::{Course, Doubt, Turn};
 use super::order::{Journal, Session};
-use super::queues::{Queued, Queues};
+use super::queues::Queues;
 use crate::error::OperatorError;
 use crate::inbox::{Inbox, now};
 use crate::runs::Run;
@@ -130,7 +130,7 @@ impl<'a> Runner<'a> {
     fn go(&mut self, each: &mut dyn FnMut(&RunProgress) -> ControlFlow<()>) -> Result<RunEnd, OperatorError> {
         loop {
             self.session.refresh()?;
-            self.look_at_queues();
+            self.look_at_queues()?;
             let turn = self.course.turn(UnixMillis(now()), self.most())?;
             let progress = RunProgress { published: self.published, ..self.course.progress() };
             if each(&progress).is_break() {
@@ -151,19 +151,22 @@ impl<'a> Runner<'a> {
     }
 
     /// Looks whether what would be missed stands behind others that are got through, and waits with it then.
-    fn look_at_queues(&mut self) {
-        let looked = match self.course.doubt(UnixMillis(now()), self.queues.looked_at) {
-            Doubt::None => Ok(()),
-            Doubt::Soon => self.queues.look(UnixMillis(now())),
-            Doubt::Now(numbers, items) => self.queues.behind(&items, UnixMillis(now())).map(|behind| {
-                let numbers = behind.iter().filter_map(|(place, _)| numbers.get(*place).copied());
-                let told = Queued::longest(behind.iter().map(|(_, queued)| queued));
-                self.course.queued(numbers, told, UnixMillis(now()));
-            }),
-        };
-        if let Err(error) = looked {
+    fn look_at_queues(&mut self) -> Result<(), OperatorError> {
+        let begun = UnixMillis(now());
+        let doubt = self.course.doubt(begun, self.queues.looked_at);
+        if matches!(doubt, Doubt::None) {
+            return Ok(());
+        }
+        if let Err(error) = self.queues.look(begun) {
             tracing::warn!(%error, "not known whether replays wait behind other records: they are missed when their time is over");
         }
+        if let Doubt::Now(numbers, items) = doubt {
+            let seen = self.queues.behind(&items, self.course.patient_since(begun));
+            self.course.seen(&numbers, seen, UnixMillis(now()));
+            // What came while it was looked counts before anything is missed.
+            self.session.refresh()?;
+        }
+        Ok(())
     }
 
     pub(super) fn partitions_of(&self, topic: &Topic) -> Option<u32> {

@@ -183,8 +183,9 @@ pub struct Ramp {
     /// Of all.
     ends: Ends,
     outstanding: usize,
-    /// How many of those wait, as was said or seen of them last.
+    /// How many of those wait, as was said of them last, and how many were seen behind others.
     waiting: usize,
+    queued: usize,
     /// Times at which an outcome is missed; those that are not their place's own any more are passed over.
     deadlines: BinaryHeap<Reverse<(UnixMillis, usize)>>,
     /// When something was heard of last, or the ramp went on after a pause.
@@ -206,6 +207,7 @@ impl Ramp {
             ends: Ends::default(),
             outstanding: 0,
             waiting: 0,
+            queued: 0,
             deadlines: BinaryHeap::new(),
             heard_at: None,
             paused: false,
@@ -283,7 +285,7 @@ impl Ramp {
 
     /// It was seen now that the record of this place, which was published, stands behind others that workers get through: nobody can have
     /// said anything of it. It is not missed before a timeout more.
-    pub fn queued(&mut self, place: usize, now: UnixMillis) {
+    pub fn seen_queued(&mut self, place: usize, now: UnixMillis) {
         self.wait_longer(place, now, Place::Queued);
     }
 
@@ -305,12 +307,12 @@ impl Ramp {
         matches!(self.places.get(place), Some(Place::Unpublished))
     }
 
-    /// When the next outcome is missed; none: nothing is to come, or it is paused.
+    /// When the next outcome is missed; none: nothing is to come, it is paused, or it has stopped.
     pub fn misses_at(&mut self) -> Option<UnixMillis> {
-        if self.paused { None } else { self.missed_at() }
+        if self.paused || self.stopped.is_some() { None } else { self.missed_at() }
     }
 
-    /// The places of the step under way whose outcomes are missed now. Who knows more of them should say so before it asks for the next
+    /// The places of the step under way whose outcomes are missed at this time, if nothing comes. Who knows more of them should say so before it asks for the next
     /// move: else the ramp stops.
     pub fn late(&mut self, now: UnixMillis) -> Vec<usize> {
         if self.misses_at().is_none_or(|missed| missed > now) {
@@ -346,9 +348,14 @@ impl Ramp {
         self.outstanding
     }
 
-    /// How many of those wait, by the last word of a worker, or since they are queued: the ramp waits with them.
+    /// How many of those wait, by the last word of a worker: the ramp waits with them.
     pub fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// How many of those were seen last behind others that workers get through: the ramp waits with them too.
+    pub fn queued(&self) -> usize {
+        self.queued
     }
 
     fn climb(&mut self) {
@@ -383,9 +390,11 @@ impl Ramp {
     fn stands(&mut self, place: usize, now: Place) {
         let before = std::mem::replace(&mut self.places[place], now);
         let is_out = |place: Place| usize::from(place.missed_at().is_some());
-        let waits = |place: Place| usize::from(matches!(place, Place::Waits(_) | Place::Queued(_)));
+        let waits = |place: Place| usize::from(matches!(place, Place::Waits(_)));
+        let is_queued = |place: Place| usize::from(matches!(place, Place::Queued(_)));
         self.outstanding = self.outstanding + is_out(now) - is_out(before);
         self.waiting = self.waiting + waits(now) - waits(before);
+        self.queued = self.queued + is_queued(now) - is_queued(before);
     }
 
     fn expect(&mut self, place: usize, now: Place) {

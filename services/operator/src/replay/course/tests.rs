@@ -317,7 +317,8 @@ fn happens(world: &mut World, carriers: &mut [Carrier<'_>; 2], event: Event) {
         Event::Looks(who, queued) => {
             let doubt = carriers[who].course.as_mut().map(|course| (course.doubt(world.now, None), course));
             if let Some((Doubt::Now(numbers, _), course)) = doubt.filter(|_| queued) {
-                course.queued(numbers.into_iter(), Some("behind others".to_owned()), world.now);
+                let seen = Seen { queued: (0..numbers.len()).collect(), ..Seen::default() };
+                course.seen(&numbers, seen, world.now);
             }
         }
         Event::Reopens(item) => {

@@ -135,23 +135,24 @@ fn what_is_seen_behind_records_that_workers_get_through_is_not_missed_for_a_time
     let mut ramp = Ramp::new(LIMITS, 6);
     publish(&mut ramp, at(0));
     assert_eq!((ramp.misses_at(), ramp.late(at(60))), (Some(at(60)), vec![0]));
-    ramp.queued(0, at(60));
-    assert_eq!((ramp.next(at(60)), ramp.waiting()), (Move::Wait(at(120)), 1));
-    ramp.queued(0, at(119));
+    ramp.seen_queued(0, at(60));
+    assert_eq!((ramp.next(at(60)), ramp.queued(), ramp.waiting()), (Move::Wait(at(120)), 1, 0));
+    ramp.seen_queued(0, at(119));
     assert_eq!(ramp.next(at(178)), Move::Wait(at(179)));
     // A worker has it: what it says counts, and how long it may take.
     ramp.heard(0, Answer::Superseded, at(130));
-    assert_eq!(ramp.waiting(), 0);
+    assert_eq!(ramp.queued(), 0);
     let stop = Stop::MissingOutcomes { step: 1, place: 0, missing: 1, waited: 0 };
     assert_eq!((ramp.next(at(189)), ramp.next(at(190))), (Move::Wait(at(190)), Move::Stopped(stop)));
+    assert_eq!(ramp.misses_at(), None, "it has stopped");
     // What is not published, or has its end, is in no queue.
     let mut ramp = Ramp::new(LIMITS, 6);
-    ramp.queued(0, at(0));
+    ramp.seen_queued(0, at(0));
     assert!(ramp.is_unpublished(0));
     publish(&mut ramp, at(0));
     ramp.heard(0, Answer::Resolved, at(1));
-    ramp.queued(0, at(2));
-    assert_eq!((ramp.waiting(), ramp.outstanding()), (0, 0));
+    ramp.seen_queued(0, at(2));
+    assert_eq!((ramp.queued(), ramp.outstanding()), (0, 0));
 }
 
 #[test]

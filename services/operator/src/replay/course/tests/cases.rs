@@ -92,7 +92,8 @@ fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
         panic!("it is missed now");
     };
     assert_eq!((&numbers[..], &items[..]), (&[0][..], &[of(0)][..]));
-    course.queued(numbers.into_iter(), Some("behind others".to_owned()), after(60));
+    let seen = Seen { queued: vec![0], behind: Some("behind others".to_owned()), stuck: None };
+    course.seen(&numbers, seen, after(60));
     let progress = course.progress();
     assert_eq!((progress.waiting, progress.waits_for.as_deref()), (1, Some("behind others")));
     world.now = after(119);
@@ -100,8 +101,43 @@ fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
     read_all(&mut world, 0);
     assert_eq!(world.observer.run().unwrap().status, RunStatus::Running);
     world.now = after(120);
+    let course = carriers[0].course.as_mut().unwrap();
+    let stuck =
+        Seen { stuck: Some("behind others, where nobody gets further".to_owned()), ..Seen::default() };
+    course.seen(&[0], stuck, after(120));
     turn(&mut world, 0, &mut carriers[0], false);
-    assert_eq!(world.observer.run().unwrap().status, RunStatus::Stopped, "nobody saw it again");
+    let course = carriers[0].course.as_mut().unwrap();
+    assert!(matches!(course.doubt(after(120), None), Doubt::None), "it has decided");
+    let run = world.observer.run().unwrap();
+    assert_eq!(run.status, RunStatus::Stopped);
+    let why = run.why.unwrap();
+    assert!(why.ends_with("; not read yet, behind others, where nobody gets further"), "{why}");
+}
+
+#[test]
+fn one_look_is_enough_for_all_that_would_be_missed_soon() {
+    let timeout = Duration::from_secs(60);
+    let mut world = World::new(RampLimits { timeout, ..RampLimits::ALL_AT_ONCE });
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let mut carriers = carriers(&inboxes);
+    let begun = world.now;
+    for _ in 0..20 {
+        read_all(&mut world, 0);
+        turn(&mut world, 0, &mut carriers[0], false);
+        // The rate is low: the last ones go seconds after the first.
+        world.now = world.now.after(Duration::from_secs(1));
+    }
+    assert_eq!(world.published.len(), ITEMS);
+    let missed_at = begun.after(timeout).after(Duration::from_secs(20));
+    let course = carriers[0].course.as_mut().unwrap();
+    let Doubt::Now(numbers, _) = course.doubt(missed_at, None) else { panic!("some are missed") };
+    assert_eq!(numbers.len(), ITEMS);
+    let seen = Seen { queued: (0..ITEMS).collect(), ..Seen::default() };
+    course.seen(&numbers, seen, missed_at);
+    let a_moment_later = missed_at.after(Duration::from_millis(50));
+    assert!(matches!(course.doubt(a_moment_later, Some(missed_at)), Doubt::None));
+    assert_eq!(course.progress().waiting, ITEMS);
 }
 
 #[test]
