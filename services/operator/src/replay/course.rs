@@ -129,11 +129,8 @@ impl<'a> Course<'a> {
 
     /// What is to be done now; at most so many are to be published at once.
     pub(super) fn turn(&mut self, now: UnixMillis, most: usize) -> Result<Turn, OperatorError> {
-        if let Some(appended) = self.appended {
-            if self.inbox.journal_position()? <= appended.0 {
-                return Ok(Turn::Wait);
-            }
-            self.appended = None;
+        if self.awaits_index()? {
+            return Ok(Turn::Wait);
         }
         let Some(found) = self.inbox.run(self.run)? else { return Ok(Turn::Ended(RunEnd::Left)) };
         self.is_paused = found.status == RunStatus::Paused;
@@ -161,6 +158,16 @@ impl<'a> Course<'a> {
             }
         }
         self.advance(now, most, &found)
+    }
+
+    /// Whether the index lacks what was appended in its name.
+    fn awaits_index(&mut self) -> Result<bool, OperatorError> {
+        let Some(appended) = self.appended else { return Ok(false) };
+        let lacks_it = self.inbox.journal_position()? <= appended.0;
+        if !lacks_it {
+            self.appended = None;
+        }
+        Ok(lacks_it)
     }
 
     /// Its author appends chunk by chunk. Whoever took the first ones for all would finish the run before its end.
@@ -243,12 +250,17 @@ impl<'a> Course<'a> {
     }
 
     /// What is to be known of replays that are missed now or soon. `looked_at`: when it was last looked.
-    pub(super) fn doubt(&mut self, now: UnixMillis, looked_at: Option<UnixMillis>) -> Doubt {
-        if self.appended.is_some() {
-            return Doubt::None;
+    pub(super) fn doubt(
+        &mut self,
+        now: UnixMillis,
+        looked_at: Option<UnixMillis>,
+    ) -> Result<Doubt, OperatorError> {
+        // Nothing is decided before.
+        if self.awaits_index()? {
+            return Ok(Doubt::None);
         }
         let half = self.limits.timeout / 2;
-        match self.ramp.misses_at() {
+        Ok(match self.ramp.misses_at() {
             Some(missed_at) if missed_at <= now => {
                 // And those that would be missed soon: each was published at a time of its own, and one look is enough for many.
                 let late = self.ramp.late(now.after(half));
@@ -263,7 +275,7 @@ impl<'a> Course<'a> {
                 }
             }
             _ => Doubt::None,
-        }
+        })
     }
 
     /// Since when a group must have been seen further to count as getting further now.

@@ -130,8 +130,10 @@ impl<'a> Runner<'a> {
     fn go(&mut self, each: &mut dyn FnMut(&RunProgress) -> ControlFlow<()>) -> Result<RunEnd, OperatorError> {
         loop {
             self.session.refresh()?;
-            self.look_at_queues()?;
-            let turn = self.course.turn(UnixMillis(now()), self.most())?;
+            // One time for both: what is missed at the turn must have been looked at.
+            let at = UnixMillis(now());
+            self.look_at_queues(at)?;
+            let turn = self.course.turn(at, self.most())?;
             let progress = RunProgress { published: self.published, ..self.course.progress() };
             if each(&progress).is_break() {
                 return Ok(RunEnd::Left);
@@ -151,18 +153,17 @@ impl<'a> Runner<'a> {
     }
 
     /// Looks whether what would be missed stands behind others that are got through, and waits with it then.
-    fn look_at_queues(&mut self) -> Result<(), OperatorError> {
-        let begun = UnixMillis(now());
-        let doubt = self.course.doubt(begun, self.queues.looked_at);
+    fn look_at_queues(&mut self, at: UnixMillis) -> Result<(), OperatorError> {
+        let doubt = self.course.doubt(at, self.queues.looked_at)?;
         if matches!(doubt, Doubt::None) {
             return Ok(());
         }
-        if let Err(error) = self.queues.look(begun) {
+        if let Err(error) = self.queues.look(at) {
             tracing::warn!(%error, "not known whether replays wait behind other records: they are missed when their time is over");
         }
         if let Doubt::Now(numbers, items) = doubt {
-            let seen = self.queues.behind(&items, self.course.patient_since(begun));
-            self.course.seen(&numbers, seen, UnixMillis(now()));
+            let seen = self.queues.behind(&items, self.course.patient_since(at));
+            self.course.seen(&numbers, seen, at);
             // What came while it was looked counts before anything is missed.
             self.session.refresh()?;
         }

@@ -315,7 +315,8 @@ fn happens(world: &mut World, carriers: &mut [Carrier<'_>; 2], event: Event) {
         Event::Works(place, answer) => world.works(place, answer),
         Event::Parks(seconds) => world.parks(Duration::from_secs(seconds.into())),
         Event::Looks(who, queued) => {
-            let doubt = carriers[who].course.as_mut().map(|course| (course.doubt(world.now, None), course));
+            let doubt =
+                carriers[who].course.as_mut().map(|course| (course.doubt(world.now, None).unwrap(), course));
             if let Some((Doubt::Now(numbers, _), course)) = doubt.filter(|_| queued) {
                 let seen = Seen { queued: (0..numbers.len()).collect(), ..Seen::default() };
                 course.seen(&numbers, seen, world.now);

@@ -9,6 +9,22 @@ fn read_all(world: &mut World, who: usize) {
     readers[who].read_to(log, log.len());
 }
 
+/// A world in which all is ordered.
+fn ordered(limits: RampLimits) -> (World, [Inbox; 2]) {
+    let mut world = World::new(limits);
+    (0..CHUNKS).for_each(|_| world.add_chunk());
+    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    (world, inboxes)
+}
+
+/// So often, the carrier reads everything and does its turn.
+fn goes_on(world: &mut World, who: usize, carriers: &mut [Carrier<'_>; 2], turns: usize) {
+    for _ in 0..turns {
+        read_all(world, who);
+        turn(world, who, &mut carriers[who], false);
+    }
+}
+
 #[test]
 fn a_second_carrier_that_sees_half_of_the_orders_waits_for_the_others() {
     let mut world = World::new(RampLimits::ALL_AT_ONCE);
@@ -46,18 +62,10 @@ fn a_run_whose_author_died_while_ordering_is_closed_and_what_comes_later_does_no
 
 #[test]
 fn of_two_carriers_the_one_who_climbed_publishes_and_the_other_only_when_nothing_comes_of_it() {
-    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { first: 4, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
-    let turn_of = |world: &mut World, carriers: &mut [Carrier<'_>; 2], who: usize| {
-        for _ in 0..6 {
-            read_all(world, who);
-            turn(world, who, &mut carriers[who], false);
-        }
-    };
-    turn_of(&mut world, &mut carriers, 0);
-    turn_of(&mut world, &mut carriers, 1);
+    goes_on(&mut world, 0, &mut carriers, 6);
+    goes_on(&mut world, 1, &mut carriers, 6);
     assert_eq!((world.published.len(), world.copies.len()), (4, 4), "each once");
     // The first one is gone, and so is what it published.
     (carriers[0].course, world.copies) = (None, Vec::new());
@@ -65,30 +73,28 @@ fn of_two_carriers_the_one_who_climbed_publishes_and_the_other_only_when_nothing
     turn(&mut world, 1, &mut carriers[1], false);
     assert_eq!(world.copies.len(), 3, "the second one takes it over");
     world.works(0, Some(Answer::Resolved));
-    turn_of(&mut world, &mut carriers, 1);
+    goes_on(&mut world, 1, &mut carriers, 6);
     assert_eq!((world.published.len(), world.copies.len()), (4, 3), "and goes on, whatever comes of it");
 }
 
 #[test]
 fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
     let timeout = Duration::from_secs(60);
-    let mut world = World::new(RampLimits { timeout, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { timeout, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
-    for _ in 0..4 {
-        read_all(&mut world, 0);
-        turn(&mut world, 0, &mut carriers[0], false);
-    }
+    goes_on(&mut world, 0, &mut carriers, 4);
     assert_eq!(world.published.len(), 1);
     let published_at = world.now;
     let after = |seconds| published_at.after(Duration::from_secs(seconds));
     let course = carriers[0].course.as_mut().unwrap();
-    assert!(matches!(course.doubt(after(29), None), Doubt::None));
-    assert!(matches!(course.doubt(after(31), None), Doubt::Soon));
-    assert!(matches!(course.doubt(after(31), Some(after(10))), Doubt::Soon), "workers may have died since");
-    assert!(matches!(course.doubt(after(59), Some(after(31))), Doubt::None));
-    let Doubt::Now(numbers, items) = course.doubt(after(60), Some(after(31))) else {
+    assert!(matches!(course.doubt(after(29), None).unwrap(), Doubt::None));
+    assert!(matches!(course.doubt(after(31), None).unwrap(), Doubt::Soon));
+    assert!(
+        matches!(course.doubt(after(31), Some(after(10))).unwrap(), Doubt::Soon),
+        "workers may have died since"
+    );
+    assert!(matches!(course.doubt(after(59), Some(after(31))).unwrap(), Doubt::None));
+    let Doubt::Now(numbers, items) = course.doubt(after(60), Some(after(31))).unwrap() else {
         panic!("it is missed now");
     };
     assert_eq!((&numbers[..], &items[..]), (&[0][..], &[of(0)][..]));
@@ -107,7 +113,7 @@ fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
     course.seen(&[0], stuck, after(120));
     turn(&mut world, 0, &mut carriers[0], false);
     let course = carriers[0].course.as_mut().unwrap();
-    assert!(matches!(course.doubt(after(120), None), Doubt::None), "it has decided");
+    assert!(matches!(course.doubt(after(120), None).unwrap(), Doubt::None), "it has decided");
     let run = world.observer.run().unwrap();
     assert_eq!(run.status, RunStatus::Stopped);
     let why = run.why.unwrap();
@@ -117,9 +123,7 @@ fn what_is_seen_behind_others_when_it_would_be_missed_is_waited_for() {
 #[test]
 fn one_look_is_enough_for_all_that_would_be_missed_soon() {
     let timeout = Duration::from_secs(60);
-    let mut world = World::new(RampLimits { timeout, ..RampLimits::ALL_AT_ONCE });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { timeout, ..RampLimits::ALL_AT_ONCE });
     let mut carriers = carriers(&inboxes);
     let begun = world.now;
     for _ in 0..20 {
@@ -131,28 +135,20 @@ fn one_look_is_enough_for_all_that_would_be_missed_soon() {
     assert_eq!(world.published.len(), ITEMS);
     let missed_at = begun.after(timeout).after(Duration::from_secs(20));
     let course = carriers[0].course.as_mut().unwrap();
-    let Doubt::Now(numbers, _) = course.doubt(missed_at, None) else { panic!("some are missed") };
+    let Doubt::Now(numbers, _) = course.doubt(missed_at, None).unwrap() else { panic!("some are missed") };
     assert_eq!(numbers.len(), ITEMS);
     let seen = Seen { queued: (0..ITEMS).collect(), ..Seen::default() };
     course.seen(&numbers, seen, missed_at);
     let a_moment_later = missed_at.after(Duration::from_millis(50));
-    assert!(matches!(course.doubt(a_moment_later, Some(missed_at)), Doubt::None));
+    assert!(matches!(course.doubt(a_moment_later, Some(missed_at)).unwrap(), Doubt::None));
     assert_eq!(course.progress().waiting, ITEMS);
 }
 
 #[test]
 fn an_item_that_somebody_else_reopens_holds_nothing_up_and_is_published_no_more() {
-    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { first: 4, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
-    let mut turns = |world: &mut World| {
-        for _ in 0..12 {
-            read_all(world, 0);
-            turn(world, 0, &mut carriers[0], false);
-        }
-    };
-    turns(&mut world);
+    goes_on(&mut world, 0, &mut carriers, 12);
     assert_eq!(world.published.len(), 4, "the first step");
     // One that is published, and one that is not.
     world.order(OTHER, Order::Reopen, 0, &[1, 6]);
@@ -161,7 +157,7 @@ fn an_item_that_somebody_else_reopens_holds_nothing_up_and_is_published_no_more(
     while !world.copies.is_empty() {
         world.works(0, Some(Answer::Resolved));
     }
-    turns(&mut world);
+    goes_on(&mut world, 0, &mut carriers, 12);
     let published: Vec<usize> = world.published.iter().map(|(item, _)| *item).collect();
     assert_eq!(published, [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 11]);
     assert_eq!(world.observer.item(6).state, State::Open);
@@ -169,9 +165,7 @@ fn an_item_that_somebody_else_reopens_holds_nothing_up_and_is_published_no_more(
 
 #[test]
 fn a_carrier_whose_index_another_process_brings_up_gives_an_item_up_once() {
-    let mut world = World::new(RampLimits { first: 1, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { first: 1, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
     // It climbs, and then finds that it can't publish.
     for _ in 0..2 {
@@ -195,19 +189,11 @@ fn a_carrier_whose_index_another_process_brings_up_gives_an_item_up_once() {
 
 #[test]
 fn a_stop_lets_go_of_what_was_not_published_and_a_resumption_takes_only_that_back() {
-    let mut world = World::new(RampLimits { first: 2, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { first: 2, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
-    for _ in 0..4 {
-        read_all(&mut world, 0);
-        turn(&mut world, 0, &mut carriers[0], false);
-    }
+    goes_on(&mut world, 0, &mut carriers, 4);
     world.works(0, Some(Answer::FailedAgain));
-    for _ in 0..3 {
-        read_all(&mut world, 0);
-        turn(&mut world, 0, &mut carriers[0], false);
-    }
+    goes_on(&mut world, 0, &mut carriers, 3);
     assert_eq!(world.observer.run().unwrap().status, RunStatus::Stopped);
     let states: Vec<State> = (0..ITEMS).map(|item| world.observer.item(item).state).collect();
     assert_eq!((states[0], states[1]), (State::FailedAgain, State::Replaying), "these were published");
@@ -225,9 +211,7 @@ fn a_stop_lets_go_of_what_was_not_published_and_a_resumption_takes_only_that_bac
 #[test]
 fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_once_stopped_is_sent_again() {
     let limits = RampLimits { first: 4, timeout: Duration::from_secs(60), ..RampLimits::CANARY };
-    let mut world = World::new(limits);
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(limits);
     let mut carriers = carriers(&inboxes);
     let mut turns = |world: &mut World, who: usize, passes: u64| {
         world.now = world.now.after(Duration::from_secs(passes));
@@ -271,9 +255,7 @@ fn a_run_into_a_parked_class_holds_for_whoever_carries_it_out_and_once_stopped_i
 
 #[test]
 fn a_run_into_a_parked_class_goes_on_when_its_outcomes_come() {
-    let mut world = World::new(RampLimits { first: 4, ..RampLimits::CANARY });
-    (0..CHUNKS).for_each(|_| world.add_chunk());
-    let inboxes = [world.readers[0].inbox.clone(), world.readers[1].inbox.clone()];
+    let (mut world, inboxes) = ordered(RampLimits { first: 4, ..RampLimits::CANARY });
     let mut carriers = carriers(&inboxes);
     for seconds in [600, 600, 600] {
         for _ in 0..6 {
